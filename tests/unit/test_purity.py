@@ -22,7 +22,7 @@ PURE = {one for contract in contracts() if contract["name"].startswith(CONTRACTS
 STANDARD = frozenset(
     {
         *("__future__", "base64", "binascii", "collections", "collections.abc", "copy", "dataclasses", "datetime"),
-        *("difflib", "enum", "functools", "hashlib", "hmac", "ipaddress", "itertools", "json", "re", "statistics"),
+        *("difflib", "enum", "functools", "hashlib", "hmac", "ipaddress", "itertools", "json", "math", "re", "statistics"),
         *("types", "typing"),
     }
 )

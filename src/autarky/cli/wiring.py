@@ -190,9 +190,9 @@ def load_cluster(file: Path | None, name: str | None, *, any_release: bool = Fal
     commands that need no components."""
     cluster = _parsed_cluster(file, name, any_release=any_release)
     if not any_release:
-        from autarky.payload import load_release
+        from autarky.payload import load_release, with_etcd
 
-        load_release(cluster.kubernetes_version)  # raises here if its file cannot be used
+        with_etcd(load_release(cluster.kubernetes_version), cluster.etcd_version)  # raises if that cannot be used
     return cluster
 
 
@@ -263,13 +263,14 @@ def build_context(
     cluster: Cluster, *, demoted: Sequence[str] = (), take_ownership: bool = False, gone: Sequence[str] = ()
 ) -> Context:
     """Everything the phases need, from real adapters. `gone`: nodes whose machines are reported gone."""
-    from autarky.payload import Release, known_versions, load_release
+    from autarky.payload import Release, known_versions, load_release, with_etcd
     from autarky.phases.context import Context
     from autarky.pki import PkiStore
 
     directory = places.cluster_dir(cluster.name)
     version = cluster.kubernetes_version
     release = load_release(version) if version in known_versions() else Release.unknown(version)  # or not usable
+    release = with_etcd(release, cluster.etcd_version)
     return Context(
         cluster=cluster,
         release=release,

@@ -136,6 +136,7 @@ def _to_model(file: schema.ClusterFile, version: Version, directory: Path) -> Cl
         ssh_config=str(directory / spec.ssh_config) if spec.ssh_config is not None else None,
         network=Network(*rules.networks(spec.network), spec.network.dns_domain, Cni(spec.network.cni)),
         external_etcd=_external(spec.etcd.external, directory),
+        etcd_version=None if spec.etcd.version is None else Version.parse(spec.etcd.version),
         control_plane_endpoint=spec.control_plane_endpoint,
         extra_args={component: dict(values) for component, values in spec.extra_args.items()},
         certificates=CertificateSettings(
@@ -208,7 +209,11 @@ def dump(cluster: Cluster) -> dict[str, Any]:
                 # Omitted if it is what every file meant before this field existed, so that kept files stay the same.
                 **({} if cluster.network.cni is UNNAMED_CNI else {"cni": cluster.network.cni.value}),
             },
-            "etcd": {"external": _dump_external(cluster.external_etcd)},
+            "etcd": {
+                "external": _dump_external(cluster.external_etcd),
+                # Omitted if there is none, so that kept files stay the same.
+                **({} if cluster.etcd_version is None else {"version": str(cluster.etcd_version).removeprefix("v")}),
+            },
             "controlPlaneEndpoint": cluster.control_plane_endpoint,
             "extraArgs": {component: dict(values) for component, values in cluster.extra_args.items()},
             "certificates": {

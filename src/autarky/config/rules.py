@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from autarky.config.syntax import Wrong
 from autarky.model.cluster import CONTROL_PLANE_ROLE, MOST_DAYS
+from autarky.model.etcd_members import is_own_flag
 
 if TYPE_CHECKING:
     from autarky.config.schema import CertificatesPart, ExternalEtcdPart, NetworkPart, NodePart, SpecPart
@@ -163,6 +164,7 @@ def judge_external_etcd(external: ExternalEtcdPart) -> Iterator[Wrong]:
 
 def judge_spec(spec: SpecPart) -> Iterator[Wrong]:
     yield from _etcd_outside_of_the_cluster(spec)
+    yield from _version_of_an_etcd_of_ours(spec)
     yield from _etcd_stays_itself(spec)
     yield from _addresses_outside_of_the_networks(spec)
     yield from _pod_blocks_for_all_nodes(spec)
@@ -180,29 +182,19 @@ def _etcd_outside_of_the_cluster(spec: SpecPart) -> Iterator[Wrong]:
             yield Wrong(("etcd", "external", "lab"), f"{external.lab} is already a node", "give etcd a host of its own")
 
 
+def _version_of_an_etcd_of_ours(spec: SpecPart) -> Iterator[Wrong]:
+    if spec.etcd.external is not None and spec.etcd.version is not None:
+        what = "the version of an external etcd is changed where it runs"
+        yield Wrong(("etcd", "version"), what, "leave it out")
+
+
 def _etcd_stays_itself(spec: SpecPart) -> Iterator[Wrong]:
     """`up` and the agents rely on who a member is, which members it forms a cluster with and where its data is: a
     member that is not where it should be counts as lost, and one that starts from scratch is a different cluster."""
     for name in spec.extra_args.get("etcd", {}):
-        if name in ETCDS_OWN or name.startswith(("initial-", "discovery")):
+        if is_own_flag(name):
             what = f"--{name} of etcd cannot be set: autarky manages who the members are and where their data is"
             yield Wrong(("extraArgs", "etcd", name), what, "leave it out")
-
-
-ETCDS_OWN = frozenset(
-    {
-        "name",
-        "data-dir",
-        "wal-dir",
-        "config-file",
-        "force-new-cluster",
-        "listen-client-urls",
-        "listen-client-http-urls",
-        "listen-peer-urls",
-        "advertise-client-urls",
-    }
-)
-"""etcd's flags (v3.6, `etcd --help`) of member and clustering that say who and where."""
 
 
 def _addresses_outside_of_the_networks(spec: SpecPart) -> Iterator[Wrong]:

@@ -7,6 +7,7 @@ between values is in `rules`. Changes are additive: what a v1alpha1 file says ke
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -27,6 +28,7 @@ from autarky.config import rules, syntax
 from autarky.config.syntax import raise_all, refused
 from autarky.model import defaults
 from autarky.model.cluster import MOST_DAYS, UNNAMED_CNI, CniName, Taint
+from autarky.model.etcd_members import ETCD_VERSION
 from autarky.model.versions import Version
 
 NEW: Mapping[str, Any] = defaults.edition(defaults.newest()).file
@@ -103,6 +105,27 @@ class NetworkPart(Part):
         return self
 
 
+def _quoted(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        what = f"it is the number {value}, because it is not quoted"
+        raise refused(what, 'write the whole version in quotes, such as "1.36.4"')
+    return value
+
+
+def _etcd_version(value: str) -> str:
+    if re.fullmatch(ETCD_VERSION, value, re.ASCII) is None:
+        raise refused(f"{value!r} is no version of etcd", "write it as 3.6.16")
+    return value
+
+
+EtcdVersion = Annotated[
+    str,
+    AfterValidator(_etcd_version),
+    BeforeValidator(_quoted),
+    WithJsonSchema({"type": "string", "pattern": ETCD_VERSION}),
+]
+
+
 class ExternalEtcdPart(Part):
     """etcd that runs outside of the cluster: a test host (`lab`), or your own (the other four fields)."""
 
@@ -134,6 +157,11 @@ class EtcdPart(Part):
     external: ExternalEtcdPart | None = Field(
         default=None,
         description="etcd outside of the cluster; needs selfHosted 2-4, 3-4 or 4. Paths are relative to this file.",
+    )
+    version: EtcdVersion | None = Field(
+        default=None,
+        description='Of etcd, in quotes, such as `"3.7.3"`; `autarky payload etcd list` shows the known ones.'
+        " Default: the one that belongs to kubernetesVersion. A running etcd gets another one member by member.",
     )
 
 
@@ -201,13 +229,6 @@ class RollbackPart(Part):
 def _built_level(value: str) -> str:
     if value == "0-4":
         raise refused("0-4 (the kubelet as a DaemonSet) is not built yet", 'use "1-4"')
-    return value
-
-
-def _quoted(value: Any) -> Any:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        what = f"it is the number {value}, because it is not quoted"
-        raise refused(what, 'write the whole version in quotes, such as "1.36.4"')
     return value
 
 

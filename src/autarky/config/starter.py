@@ -25,6 +25,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "defaults": 1,
     "sshConfig": "ssh_config",
     "etcd.external.lab": "etcd1",
+    "etcd.version": "3.7.3",
     "controlPlaneEndpoint": "api.example.org:6443",
     "extraArgs": {"kube-apiserver": {"v": "3"}},
     "certificates.leafLifetime": "720h",

@@ -49,6 +49,7 @@ _CONTAINER = Method(f"{_RUNTIME}/ContainerStatus", pb.ContainerStatusRequest, pb
 _EVENTS = Method(f"{_RUNTIME}/GetContainerEvents", pb.GetEventsRequest, pb.ContainerEventResponse)
 _LIST_IMAGES = Method(f"{_IMAGES}/ListImages", pb.ListImagesRequest, pb.ListImagesResponse)
 _IMAGE = Method(f"{_IMAGES}/ImageStatus", pb.ImageStatusRequest, pb.ImageStatusResponse)
+_PULL = Method(f"{_IMAGES}/PullImage", pb.PullImageRequest, pb.PullImageResponse)
 _STATES: Mapping[int, ContainerState] = {
     pb.CONTAINER_CREATED: "created",
     pb.CONTAINER_RUNNING: "running",
@@ -122,6 +123,10 @@ class CriClient:
         request = pb.ImageStatusRequest(image=pb.ImageSpec(image=reference))
         found = await self._connection.call(_IMAGE, request, timeout=self._timeout)
         return found.HasField("image")
+
+    async def pull_image(self, reference: str, *, timeout: float = 300.0) -> None:
+        request = pb.PullImageRequest(image=pb.ImageSpec(image=reference))
+        await self._connection.call(_PULL, request, timeout=timeout)
 
     # --- the runtime ---
 

@@ -2,8 +2,8 @@
 
 from autarky.etcd.data import Identity, read_identity
 from autarky.etcd.gateway import EtcdClient, KeyValue
-from autarky.etcd.members import Member, Membership, MemberStatus
-from autarky.etcd.tools import Alarm, EtcdTools, Place, SnapshotStatus
+from autarky.etcd.members import Alarm, KeysHash, Member, Membership, MemberStatus
+from autarky.etcd.tools import EtcdTools, Place, SnapshotStatus
 
 __all__ = [
     "Alarm",
@@ -11,6 +11,7 @@ __all__ = [
     "EtcdTools",
     "Identity",
     "KeyValue",
+    "KeysHash",
     "Member",
     "MemberStatus",
     "Membership",

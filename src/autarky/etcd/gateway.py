@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autarky.errors import ApiError, AutarkyError, Unreachable
-from autarky.etcd.members import Member, Membership, MemberStatus, member_of, number, status_of
+from autarky.etcd.members import Alarm, KeysHash, Member, Membership, MemberStatus, member_of, number, status_of
 from autarky.model.patience import REQUEST
 from autarky.net.http import Answer, Endpoints, Request
 from autarky.net.tls import client_context
@@ -130,6 +130,34 @@ class EtcdClient:
         if answer.status == 200 and found.get("health") == "true":
             return None
         return f"/health says {answer.status}: {found.get('reason') or found.get('message') or 'unhealthy'}"
+
+    # --- upkeep ---
+
+    async def alarms(self) -> tuple[Alarm, ...]:
+        found = await self._read("/v3/maintenance/alarm", {"action": "GET"})
+        return tuple(Alarm(number(one, "memberID"), str(one.get("alarm", "NONE"))) for one in found.get("alarms", ()))
+
+    async def disarm(self, alarm: Alarm) -> None:
+        """Clear one alarm. etcd raises NOSPACE again with the next write if there still is no space."""
+        wanted = {"action": "DEACTIVATE", "memberID": str(alarm.member), "alarm": alarm.kind}
+        await self._write("/v3/maintenance/alarm", wanted)
+
+    async def compact(self, revision: int, *, timeout: float) -> None:
+        """Forget what was before this revision, and wait until the member that answers has done so. ApiError OutOfRange
+        where that was done before, or the revision does not exist yet."""
+        wanted = {"revision": str(revision), "physical": True}
+        await self._call("/v3/kv/compaction", wanted, timeout, resend=False)
+
+    async def defragment(self, *, timeout: float) -> None:
+        """Give the free pages of this member's database back to its disk. Ask only the member itself: it answers
+        nothing else meanwhile, and goes on if the answer is not waited for."""
+        await self._call("/v3/maintenance/defragment", {}, timeout, resend=False)
+
+    async def keys_hash(self, revision: int, *, timeout: float) -> KeysHash:
+        """Of this member's keys at that revision. ApiError OutOfRange where it does not have that revision: not yet, or
+        not any more. It reads the entire database."""
+        found = await self._call("/v3/maintenance/hashkv", {"revision": str(revision)}, timeout, resend=True)
+        return KeysHash(number(found, "hash"), number(found, "hash_revision"), number(found, "compact_revision"))
 
     # --- keys ---
 

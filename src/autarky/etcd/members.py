@@ -44,6 +44,27 @@ class MemberStatus:
     errors: tuple[str, ...]
     quota: int = 0
     """Most bytes of the database; 0 where etcd does not say (before 3.6)."""
+    revision: int = 0
+    """The newest revision that it has applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """kind: NOSPACE or CORRUPT. member: which has raised it, or is accused; it may not be a member any more, and 0 is
+    none in particular."""
+
+    member: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeysHash:
+    """Of all keys at one revision, with their history since the one to which this member was compacted (-1: never).
+    Comparable where the latter are equal as well."""
+
+    hash: int
+    revision: int
+    compacted: int
 
 
 def status_of(found: Mapping[str, Any]) -> MemberStatus:
@@ -61,6 +82,7 @@ def status_of(found: Mapping[str, Any]) -> MemberStatus:
         is_learner=found.get("isLearner", False),
         errors=tuple(found.get("errors", ())),
         quota=number(found, "dbSizeQuota"),
+        revision=number(found["header"], "revision"),
     )
 
 

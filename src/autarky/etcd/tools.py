@@ -17,7 +17,7 @@ from typing import Any
 
 from autarky import places
 from autarky.errors import CommandFailed, Unreachable
-from autarky.etcd.members import Membership, MemberStatus, member_of, number, status_of
+from autarky.etcd.members import Alarm, Membership, MemberStatus, member_of, number, status_of
 from autarky.model import patience, ports
 from autarky.parsing import parsed
 from autarky.ports import Completed, Host
@@ -40,14 +40,6 @@ class Place:
     local: str = f"https://127.0.0.1:{ports.ETCD_CLIENT}"
     pki: str = places.ETCD_PKI
     programs: str = places.BIN
-
-
-@dataclass(frozen=True, slots=True)
-class Alarm:
-    """kind: NOSPACE or CORRUPT."""
-
-    member: int
-    kind: str
 
 
 @dataclass(frozen=True, slots=True)

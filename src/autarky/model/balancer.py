@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autarky.model import ports
+
 
 @dataclass(frozen=True, slots=True)
 class ApiNode:
@@ -21,10 +23,11 @@ class ApiNode:
 
 @dataclass(frozen=True, slots=True)
 class EtcdNode:
-    """A voting etcd member that is not about to be removed."""
+    """A voting etcd member that is not about to be removed. port: of a second member on a node, another one."""
 
     name: str
     address: str
+    port: int = ports.ETCD_CLIENT
 
 
 @dataclass(frozen=True, slots=True)

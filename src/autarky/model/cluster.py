@@ -171,7 +171,8 @@ class Rollback:
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """The complete desired state. `external_etcd` is None when etcd runs on the control nodes; `ssh_config` is a
-    path on the machine that runs the CLI, or None for the user's own; `defaults` the number of an edition."""
+    path on the machine that runs the CLI, or None for the user's own; `defaults` the number of an edition;
+    `etcd_version` that of etcd, None for the one that belongs to the version of Kubernetes."""
 
     name: str
     kubernetes_version: Version
@@ -179,6 +180,7 @@ class Cluster:
     nodes: tuple[Node, ...]
     network: Network
     external_etcd: ExternalEtcd | None = None
+    etcd_version: Version | None = None
     control_plane_endpoint: str | None = None
     ssh_config: str | None = None
     extra_args: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: NO_ARGS)

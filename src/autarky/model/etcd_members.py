@@ -1,9 +1,62 @@
-"""etcd's members: as etcd lists them, as they are requested, the steps, and the status that users see."""
+"""etcd's members: as etcd lists them, as they are requested, the steps, and the status that users see.
+
+A member is recognized by its address: that of its node, and for a second member on the same node with its peer port.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+
+from autarky.model import ports
+
+OWN_FLAGS = frozenset(
+    {
+        "name",
+        "data-dir",
+        "wal-dir",
+        "config-file",
+        "force-new-cluster",
+        "listen-client-urls",
+        "listen-client-http-urls",
+        "listen-peer-urls",
+        "advertise-client-urls",
+    }
+)
+"""etcd's flags (v3.6, `etcd --help`) of member and clustering that say who and where."""
+
+
+def is_own_flag(name: str) -> bool:
+    """Whether the agents rely on this flag of a member: who it is, with whom, and where its data is."""
+    return name in OWN_FLAGS or name.startswith(("initial-", "discovery"))
+
+
+ETCD_VERSION = r"^3\.\d{1,3}\.\d{1,3}$"
+"""As in `spec.etcd.version`."""
+SECOND_SUFFIX = ":second"
+"""Of the name of a second member on a node: no node has a colon in its name."""
+
+
+def second(address: str) -> str:
+    """The address of the second member on the node with this address."""
+    return f"{address}:{ports.ETCD_SECOND_PEER}"
+
+
+def is_second(address: str) -> bool:
+    return address.endswith(f":{ports.ETCD_SECOND_PEER}")
+
+
+def host_of(address: str) -> str:
+    return address.partition(":")[0]
+
+
+def peer_url(address: str) -> str:
+    return f"https://{address if is_second(address) else f'{address}:{ports.ETCD_PEER}'}"
+
+
+def client_url(address: str) -> str:
+    port = ports.ETCD_SECOND_CLIENT if is_second(address) else ports.ETCD_CLIENT
+    return f"https://{host_of(address)}:{port}"
 
 
 class Phase(Enum):
@@ -23,6 +76,7 @@ class Verb(Enum):
     PROMOTE = "promote"
     MOVE_LEADER = "move the leadership"
     REMOVE = "remove"
+    TURN = "let it change"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +95,11 @@ class Member:
 class Desired:
     """An EtcdMember. asked: when it was requested, in any form that sorts. lost: the id of the member whose data is
     gone, according to its node. reachable: whether its node accepted a connection. reported: whether its status already
-    reports Leaving. disconnected: the id of the member that nothing is connected to any more."""
+    reports Leaving. disconnected: the id of the member that nothing is connected to any more.
+
+    revision: of the template that its static pod should be made from; "" where that is not known. As its node reports:
+    outdated: it is made from another one; failed: it was not healthy with this one; has_turn: it was told to change.
+    """
 
     name: str
     address: str
@@ -51,6 +109,14 @@ class Desired:
     reachable: bool = False
     reported: bool = False
     disconnected: int | None = None
+    revision: str = ""
+    outdated: bool = False
+    failed: bool = False
+    has_turn: bool = False
+
+    @property
+    def should_change(self) -> bool:
+        return self.outdated and not self.failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +134,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """member: its id, 0 for ADD. target: the new leader."""
+    """member: its id, 0 for ADD and TURN. target: the new leader. revision: what a TURN is for."""
 
     verb: Verb
     name: str
     address: str
     member: int = 0
     target: int = 0
+    revision: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,9 @@ MEMBER_LOOK: Final = 5.0
 """For a list or the status of a member of etcd."""
 MEMBER_CHANGE: Final = 15.0
 """For a change of membership: it waits for a majority of the disks."""
+MEMBER_UPKEEP: Final = 120.0
+"""For a defragmentation, a compaction, or a hash of all keys by an agent. A member that is busy for longer is restarted
+by its kubelet (12 failed probes, one every 10 s)."""
 CONTROL_NODE: Final = 6.0
 """For an API server on another node to answer that it serves, before a control node is removed."""
 
@@ -226,6 +229,8 @@ RULES: Final = (
     Rule("so has one that is asked for a lease again", "SLOWEST_ANSWER", "LEASE_LOOK"),
     Rule("and one that is asked what time it is", "SLOWEST_ANSWER", "OTHER_CLOCK"),
     Rule("and a member of etcd that is asked for list or status", "SLOWEST_ANSWER", "MEMBER_LOOK"),
+    Rule("upkeep of a member outlasts its other answers", "MEMBER_CHANGE", "MEMBER_UPKEEP"),
+    Rule("and ends before the reconcile that waits for it", "MEMBER_UPKEEP", "LONGEST_PASS"),
     Rule("a server drains for longer than it takes to be passed over", "PASSED_OVER", "STANDBY_DRAIN"),
     Rule("so does a hosted one, whose standby begins meanwhile", "STANDBY_DRAIN", "HOSTED_DRAIN"),
     Rule("a rollout where starts are slow is judged later than a kubelet gives one up", "STARTS", "SLOW_ROLLOUT"),

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autarky.control.common.understood import LEVELS
+from autarky.control.common.understood import LEAST_QUOTA, LEVELS, MOST_QUOTA
 from autarky.control.common.understood import VERSION as VERSION_PATTERN
 from autarky.control.etcd.decide.membership import MOST_MEMBERS, REPLACE_SECONDS
 from autarky.model.cluster import Cluster
 from autarky.model.defaults import FIRST
+from autarky.model.etcd_members import ETCD_VERSION
 from autarky.render.values import Object, metadata
 
 GROUP = "autarky.dev"
@@ -116,6 +117,19 @@ def _schema() -> Object:
                         "description": "The control nodes that have a member of etcd. Without it: every control"
                         f" node, at most {MOST_MEMBERS}.",
                     },
+                    "version": {
+                        "type": "string",
+                        "pattern": ETCD_VERSION,
+                        "description": "Of etcd, such as 3.6.16. Without it: the one that belongs to the version of"
+                        " Kubernetes. Its image must be on the control nodes, or in a registry.",
+                    },
+                    "quotaBytes": {
+                        "type": "integer",
+                        "format": "int64",
+                        "minimum": LEAST_QUOTA,
+                        "maximum": MOST_QUOTA,
+                        "description": "Most bytes of its database. etcd's own default is 2 GiB.",
+                    },
                     "replaceAfterSeconds": {
                         "type": "integer",
                         "minimum": 60,
@@ -124,7 +138,8 @@ def _schema() -> Object:
                         f" that waits for one. Default: {REPLACE_SECONDS:.0f}.",
                     },
                 },
-                "description": "Which nodes etcd runs on (where level 1 is hosted).",
+                "description": "Which nodes etcd runs on, and its version (where level 1 is hosted). Its arguments"
+                " are in componentArguments.etcd.",
             },
         },
     }

@@ -111,7 +111,7 @@ async def test_a_member_of_etcd_that_means_nothing_is_absent_for_the_node_agent(
     odd = etcd_members.member("n2", "192.0.2.12", present=True)
     kube.put({**odd, "status": {"memberID": "banana"}})
     api = ApiView(kube, LoopClock(), NODE, lambda: None, print)  # type: ignore[arg-type]
-    duty = wiring._etcd_membership(NODE, kube, FakeCri(), DecisionLog(print), api)  # type: ignore[arg-type]
+    duty, _ = wiring._of_etcd(NODE, kube, FakeCri(), DecisionLog(print), api)  # type: ignore[arg-type]
     watching = asyncio.create_task(duty.objects.run())
     await asyncio.sleep(1)
     assert {name for _, name in duty.objects.items} == {"n1"}
@@ -245,6 +245,7 @@ async def test_each_controller_that_there_is_is_run(wired: Wired) -> None:
     names = {type(one).__name__ for one in await duties(wired, slot="hosted")} - {"Reflector"}
     assert names == {
         *("ActivationWatch", "Announcer", "Answering", "ApiView", "ClockWatch", "ControlNode", "EtcdMembership"),
+        *("EtcdChange", "EtcdEvents", "EtcdFigures", "EtcdUpkeep"),
         *("ImageKeeping", "LeafKeeping", "LoadBalancer", "StandbyAgent", "StandbyComing", "StaleLeases"),
         "Unhiding",
     }

@@ -42,6 +42,13 @@ def test_what_the_first_edition_says_is_what_clusters_of_before_were_made_with()
     }
 
 
+def test_the_second_edition_has_etcd_compare_its_members():
+    first, second = EDITIONS[:2]
+    checks = {"corrupt-check-time": "4h", "feature-gates": "CompactHashCheck=true"}
+    assert (second.kubernetes, dict(second.file)) == (first.kubernetes, dict(first.file))
+    assert dict(second.arguments) == {**first.arguments, "etcd": {**first.arguments["etcd"], **checks}}
+
+
 def test_all_editions_have_the_same_fields_and_none_repeats_the_one_before():
     assert {tuple(edition.file) for edition in EDITIONS} == {tuple(EDITIONS[0].file)}
     assert [(one, other) for one, other in pairwise(EDITIONS) if one == other] == []

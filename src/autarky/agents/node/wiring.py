@@ -23,6 +23,7 @@ from autarky.control.base import node_metrics as metrics
 from autarky.control.base.controller import Controller
 from autarky.control.base.decision_log import DecisionLog, Say
 from autarky.control.base.node_view import ApiView
+from autarky.control.base.pending_events import PendingEvents
 from autarky.control.base.reconciler import Reconciler
 from autarky.control.base.shield import Shield
 from autarky.control.base.waiting import changed_within
@@ -36,8 +37,12 @@ from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.control_nodes.node.parts import ControlParts
 from autarky.control.control_nodes.node.role import ControlNode
 from autarky.control.etcd.manifests.members import KIND
+from autarky.control.etcd.node import telling as etcd_telling
+from autarky.control.etcd.node.changes import EtcdChange
+from autarky.control.etcd.node.figures import EtcdFigures
 from autarky.control.etcd.node.membership import EtcdMembership
 from autarky.control.etcd.node.quorum import EtcdQuorum
+from autarky.control.etcd.node.upkeep import EtcdUpkeep
 from autarky.control.leadership.node.stale_leases import StaleLeases
 from autarky.control.load_balancer.node import haproxy
 from autarky.control.load_balancer.node.balancer import LoadBalancer
@@ -232,13 +237,14 @@ async def _act_on_control_node(
     hosted_api_servers = partial(api.hosted_pods, API_SERVER)
     coming = StandbyComing(node, cri, clock, log.tell, hand_over, balancer.known_endpoints, hosted_api_servers)
     clocks = _clock_watch(node, kube, log, balancer, api)
-    members = _etcd_membership(node, kube, cri, log, api)
+    members, change = _of_etcd(node, kube, cri, log, api)
     control_node = _control_node_role(node, kube, cri, api, balancer, log, node_changed)
     hooks, telling = stop_paths.hook_of(hand_over.before_stop), (log.tell, agent.announcer.happened)
     answering = health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), hooks, *telling)
     controllers: list[Controller] = [
         *(stale_leases, images, watch, coming, agent.announcer),
-        *(balancer, clocks, members, control_node, keeping, Unhiding(cri, clock, log.tell)),
+        *(balancer, clocks, members, change, control_node, keeping, Unhiding(cri, clock, log.tell)),
+        *_upkeep_of_etcd(node, kube, log, api, members),
     ]
     if agent.hosted:
         Path(places.STANDBY, NODE_AGENT).mkdir(mode=0o700, exist_ok=True)
@@ -271,13 +277,42 @@ def _leaf_keeping(node: str, kube: KubeClient, log: DecisionLog, api: ApiView) -
     return keeping, plan
 
 
-def _etcd_membership(node: str, kube: KubeClient, cri: CriClient, log: DecisionLog, api: ApiView) -> EtcdMembership:
-    clock, changed = SystemClock(), asyncio.Event()
+def _of_etcd(
+    node: str, kube: KubeClient, cri: CriClient, log: DecisionLog, api: ApiView
+) -> tuple[EtcdMembership, EtcdChange]:
+    clock, changed, to_change = SystemClock(), asyncio.Event(), asyncio.Event()
     accepts = understood.is_etcd_member
-    objects = Reflector(kube, clock, API_VERSION, KIND, on_change=changed.set, accepts=accepts)
+
+    def heard() -> None:
+        changed.set()
+        to_change.set()
+
+    objects = Reflector(kube, clock, API_VERSION, KIND, on_change=heard, accepts=accepts)
     api_server = partial(api.hosted_pod, API_SERVER)
     level = slots_on_disk.wanted_level
-    return EtcdMembership(node, kube, objects, cri, clock, log, level, changed, api_server, lambda: api.etcd_wanted)
+    membership = EtcdMembership(
+        *(node, kube, objects, cri, clock, log, level, changed, api_server), wanted=lambda: api.etcd_wanted
+    )
+    return membership, EtcdChange(node, kube, objects, cri, clock, log, to_change)
+
+
+def _upkeep_of_etcd(
+    node: str, kube: KubeClient, log: DecisionLog, api: ApiView, members: EtcdMembership
+) -> tuple[Controller, ...]:
+    clock = SystemClock()
+
+    def own() -> Object | None:
+        return members.objects.items.get((None, node))
+
+    def wanted() -> dict[str, str]:
+        objects = [obj for obj in members.objects.items.values() if obj["spec"].get("state", "Member") == "Member"]
+        return {obj["spec"]["address"]: obj["metadata"]["name"] for obj in objects}
+
+    pending = PendingEvents(log.tell, etcd_telling.FILE)
+    events = etcd_telling.EtcdEvents(kube, clock, log.tell, lambda: own() or api.own_node, pending)
+    upkeep = EtcdUpkeep(clock, log, events.happened, lambda: members.busy, wanted)
+    figures = EtcdFigures(node, kube, log, events.happened, own, lambda: upkeep.trouble)
+    return upkeep, figures, events
 
 
 def _clock_watch(node: str, kube: KubeClient, log: DecisionLog, balancer: LoadBalancer, api: ApiView) -> ClockWatch:

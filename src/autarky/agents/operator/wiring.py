@@ -26,6 +26,7 @@ from autarky.control.checkpoint.operator import StandbyRights
 from autarky.control.control_nodes.operator.api_servers import ApiServers
 from autarky.control.control_nodes.operator.roles import ControlNodes, phases_of
 from autarky.control.etcd.operator import EtcdMembers
+from autarky.control.etcd.operator_template import EtcdTemplate
 from autarky.control.guards.operator import Guards
 from autarky.control.levels.operator import Spec
 from autarky.control.load_balancer.operator import Endpoints
@@ -131,6 +132,7 @@ class Operator:
             say, self._view, fenced, clock, lambda: phases_of(self._view.etcd_members), servers.ask
         )
         self._etcd = EtcdMembers(say, self._view, fenced, lambda: self._control_nodes.steps)
+        template = EtcdTemplate(say, self._view, fenced)
 
         schedules = Schedules(say, self._view, fenced, clock)
 
@@ -147,12 +149,13 @@ class Operator:
             self._stepping,
             self._spec,
             self._etcd,
+            template,
             Backups(say, self._view, fenced, clock),
             schedules,
             Serving(say, self._view, fenced),
             PlaneStatus(
                 *(say, self._view, fenced, clock, self._rollouts, self._spec),
-                *(self._etcd, self._control_nodes, schedules),
+                *(self._etcd, template, self._control_nodes, schedules),
             ),
         )
         self.loop.runs(controllers)

@@ -21,6 +21,7 @@ RENEWALS = Counter("autarky_agent_certificate_renewals_total", "Certificates tha
 CERTIFICATE_END = Gauge(
     "autarky_agent_certificate_expiry_seconds", "Seconds until a certificate of this node ends", ["certificate"]
 )
+ETCD_UPKEEP = Counter("autarky_agent_etcd_upkeep_total", "What was done to keep etcd in shape", ["action"])
 API = Gauge("autarky_agent_api_reachable", "Whether the agent's watches of the API work")
 
 

@@ -91,10 +91,10 @@ class ApiView:
         return None
 
     @property
-    def etcd_wanted(self) -> Object:
-        """`spec.etcd` of the ControlPlane object; empty when it is absent or was never seen."""
+    def etcd_wanted(self) -> Object | None:
+        """`spec.etcd` of the ControlPlane object; None when it is absent or was never seen."""
         plane = self._plane.items.get((None, CONTROL_PLANE))
-        return {} if plane is None else plane["spec"].get("etcd") or {}
+        return None if plane is None else plane["spec"].get("etcd") or {}
 
     def reported_of(self, component: str) -> Reported:
         """What the operator reports of a component of level 3; empty while that may be outdated."""

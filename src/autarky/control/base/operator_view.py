@@ -20,6 +20,7 @@ from autarky.control.common import understood
 from autarky.control.common.slim import slim_pod, slim_request
 from autarky.control.control_nodes.manifests import RECORD
 from autarky.control.etcd.manifests.members import GUARD
+from autarky.control.etcd.manifests.pods import TEMPLATE
 from autarky.kube import Lister, Reflector
 from autarky.kube.elector import LEASE
 from autarky.model.components import CONTROLLER_MANAGER, SCHEDULER
@@ -61,6 +62,7 @@ class View:
         self.etcd_members = Reflector(
             kube, clock, API_VERSION, "EtcdMember", on_change=changed, accepts=understood.is_etcd_member
         )
+        self.etcd_template = live("v1", "ConfigMap", SYSTEM, TEMPLATE)
         self.backups = live(API_VERSION, BACKUP)
         self.backup_schedules = live(API_VERSION, SCHEDULE)
         self.etcd_guards = live("policy/v1", "PodDisruptionBudget", SYSTEM, GUARD)
@@ -88,6 +90,7 @@ class View:
             self.slices,
             self.planes,
             self.etcd_members,
+            self.etcd_template,
             self.backups,
             self.backup_schedules,
             self.etcd_guards,

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autarky.model.defaults import FIRST
+from autarky.model.etcd_members import ETCD_VERSION
 
 Object = dict[str, Any]
 LEVELS = ("0-4", "1-4", "2-4", "3-4", "4")
@@ -22,6 +23,10 @@ LEVELS = ("0-4", "1-4", "2-4", "3-4", "4")
 VERSION = r"^v\d+\.\d+\.\d+$"
 MEMBER_ID = r"^[0-9a-f]{0,16}$"
 """As etcdctl prints it; empty: none."""
+REVISION = r"^[0-9a-f]{0,16}$"
+LEAST_QUOTA, MOST_QUOTA = 16 * 2**20, 64 * 2**30
+"""Bytes. etcd itself warns above 8 GiB, which its own documents call the most for normal use."""
+_REVISIONS = ("revision", "turn", "failedRevision")
 _TEXTS = ("memberID", "lostMemberID", "vacatedMemberID")
 
 
@@ -52,9 +57,26 @@ def etcd_member(obj: Object) -> str | None:
         return f"spec.state is {_shown(spec.get('state'))}"
     if not isinstance(status, dict):
         return "its status is not an object"
+    if not _matches(REVISION, spec.get("revision") or ""):
+        return f"spec.revision is {_shown(spec.get('revision'))}"
     odd = [key for key in _TEXTS if not _matches(MEMBER_ID, status.get(key) or "")]
-    odd += [key for key in ("phase", "message", "vacating") if not isinstance(status.get(key, ""), str)]
+    odd += [key for key in _REVISIONS if not _matches(REVISION, status.get(key) or "")]
+    texts = ("phase", "message", "vacating", "failure", "trouble")
+    odd += [key for key in texts if not isinstance(status.get(key, ""), str)]
+    odd += [] if _is_second(status.get("second")) else ["second"]
     return f"status.{odd[0]} is {_shown(status.get(odd[0]))}" if odd else None
+
+
+def _is_second(value: object) -> bool:
+    """The part of a status about a second member."""
+    if value is None:
+        return True
+    texts = ("phase", "message", "vacating")
+    return (
+        isinstance(value, Mapping)
+        and all(isinstance(value.get(key, ""), str) for key in texts)
+        and all(_matches(MEMBER_ID, value.get(key) or "") for key in ("memberID", "vacatedMemberID"))
+    )
 
 
 def is_control_plane(obj: Object) -> bool:
@@ -107,6 +129,11 @@ def _is_etcd(value: object) -> bool:
         return False
     members, seconds = value.get("members"), value.get("replaceAfterSeconds", 600)
     if type(seconds) is not int or seconds <= 0:
+        return False
+    version, quota = value.get("version"), value.get("quotaBytes")
+    if version is not None and not _matches(ETCD_VERSION, version):
+        return False
+    if quota is not None and (type(quota) is not int or not LEAST_QUOTA <= quota <= MOST_QUOTA):
         return False
     return "members" not in value or (
         isinstance(members, list) and bool(members) and all(isinstance(name, str) and name for name in members)

@@ -188,6 +188,11 @@ def _wanted(obj: Object) -> bool:
     return bool(obj["spec"].get("state", "Member") == "Member")
 
 
+def _outdated(obj: Object) -> bool:
+    wanted, status = obj["spec"].get("revision"), obj.get("status") or {}
+    return bool(wanted) and wanted not in (status.get("revision"), status.get("failedRevision"))
+
+
 def _guarded(obj: Object) -> bool:
     """It votes, according to its status, and is not about to leave."""
     return _wanted(obj) and (obj.get("status") or {}).get("phase") == Phase.MEMBER.value
@@ -209,8 +214,12 @@ def _settled(objects: list[Object], found: etcd_wanted.Wanted, odd: Mapping[str,
         phase, message = status.get("phase", Phase.PENDING.value), status.get("message", "")
         if phase != (Phase.MEMBER.value if _wanted(obj) else Phase.REMOVED.value) or message:
             moving.append(f"{obj['metadata']['name']} is {phase}{f': {message}' if message else ''}")
+        elif _wanted(obj) and _outdated(obj):
+            moving.append(f"{obj['metadata']['name']} is not made from the present template yet")
+    said = {obj["metadata"]["name"]: (obj.get("status") or {}).get("trouble", "") for obj in objects if _wanted(obj)}
+    troubles = tuple(f"{name}: {trouble}" for name, trouble in sorted(said.items()) if trouble)
     force: Object | None = None
     if found.in_force is not None:
         names = found.in_force.names
         force = {"everyControlNode": True} if names is None else {"members": list(names)}
-    return Settled(len(wanted), tuple(moving), etcd_wanted.even_count(wanted), found.refused, force)
+    return Settled(len(wanted), tuple(moving), etcd_wanted.even_count(wanted), found.refused, force, troubles)

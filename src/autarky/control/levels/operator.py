@@ -26,7 +26,8 @@ from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.rollout.operator.workloads import TWO_SLOTS, pods_of, workload
 from autarky.control.slots.decide.report import standby_serves
 from autarky.control.status.decide import Unapplied
-from autarky.model.components import WITH_STANDBY, Component
+from autarky.model.cluster import Level
+from autarky.model.components import ETCD, WITH_STANDBY, Component
 from autarky.model.defaults import edition_in
 from autarky.ports import Clock, Kube, Object
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
@@ -95,7 +96,8 @@ class Spec(ClusterController):
         """Arguments of what runs on hosts and not from these workloads."""
         record = (applied.record_of(plane) or {}).get("spec", {}).get("componentArguments") or {}
         wanted = plane["spec"].get("componentArguments") or {}
-        for name in sorted((record.keys() | wanted.keys()) - set(WITH_STANDBY)):
+        ours = {*WITH_STANDBY, *([ETCD] if int(plane["spec"]["selfHosted"][0]) <= Level.ETCD else [])}
+        for name in sorted((record.keys() | wanted.keys()) - ours):
             if record.get(name) != wanted.get(name):
                 sentence = f"the arguments of {name} come from the cluster file: set them there and run `autarky up`"
                 self._note(f"{name} arguments", "SetInTheFile", sentence, refused=True)

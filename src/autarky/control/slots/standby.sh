@@ -185,6 +185,7 @@ fence_etcd() {
 		fi
 		rm -f "$file"
 	done
+	rm -f "$manifests"/second-etcd-*
 	sync "$manifests"
 }
 
@@ -203,7 +204,7 @@ leave_former() {
 		said=$($etcd_client --endpoints="https://$address:$etcd_port" get "$former_key" --print-value-only 2>/dev/null)
 		case "$said" in *"\"$own\""*) ;; *) continue ;; esac
 		need_lock
-		rm -f "$manifests"/etcd-*
+		rm -f "$manifests"/etcd-* "$manifests"/second-etcd-*
 		sync "$manifests"
 		return 0
 	done

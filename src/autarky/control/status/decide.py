@@ -17,6 +17,7 @@ NOT_SEEN = "NotSeen"
 SPEC_APPLIED = "SpecApplied"
 """The condition that says what of the spec is not applied yet, and why."""
 MOST_SENTENCES = 10
+_OF_ETCD = ("EtcdMembersSettled", "EtcdEvenCount", "EtcdInShape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +71,15 @@ class Unapplied:
 @dataclass(frozen=True, slots=True)
 class EtcdMembers:
     """The EtcdMembers there are. moving: a sentence for each that is not in its requested state; even: a warning, or
-    None. refused: why the list in the spec is not followed; in_force: the list that is, None while unknown."""
+    None. refused: why the list in the spec is not followed; in_force: the list that is, None while unknown. troubles: a
+    sentence for each of which data or disk need a person."""
 
     count: int
     moving: tuple[str, ...] = ()
     even: str | None = None
     refused: str = ""
     in_force: Object | None = None
+    troubles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ def status(
         _applied([*spec, *_refused(etcd)]),
         _as_labelled(labels),
         *_conditions(("StandbysCurrent",), lambda seen: [_current(seen)], nodes),
-        *_conditions(("EtcdMembersSettled", "EtcdEvenCount"), lambda seen: [_members(seen), _even(seen)], etcd),
+        *_conditions(_OF_ETCD, lambda seen: [_members(seen), _even(seen), _in_shape(seen)], etcd),
         *_conditions(("CertificatesCurrent",), lambda seen: [_certificates(seen)], expiry),
         *_conditions(("BackupsCurrent",), lambda seen: [_backups(seen)], backups),
         *_conditions(("DefaultsCurrent",), lambda seen: [_defaults(seen)], old_defaults),
@@ -258,6 +261,14 @@ def _even(etcd: EtcdMembers) -> Condition:
     if etcd.even is not None:
         return Condition("EtcdEvenCount", True, "OneMoreOrLess", etcd.even)
     return Condition("EtcdEvenCount", False, NOTHING, "the number of etcd members is odd")
+
+
+def _in_shape(etcd: EtcdMembers) -> Condition:
+    if etcd.troubles:
+        return Condition("EtcdInShape", False, "NeedsAttention", _bounded(etcd.troubles))
+    return Condition(
+        "EtcdInShape", True, "InShape", "no member of etcd reports that its data or its disk needs attention"
+    )
 
 
 def _certificates(expiry: Certificates) -> Condition:

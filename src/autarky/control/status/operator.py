@@ -20,6 +20,7 @@ from autarky.control.control_nodes.operator.roles import ControlNodes
 from autarky.control.drift.decide import applied
 from autarky.control.drift.decide.field_owners import edits
 from autarky.control.etcd.operator import EtcdMembers
+from autarky.control.etcd.operator_template import EtcdTemplate
 from autarky.control.leadership.decide import reported as level_3_reported
 from autarky.control.levels.operator import Spec, not_understood
 from autarky.control.rollout.decide.good_revision import content_of
@@ -47,6 +48,7 @@ class PlaneStatus(ClusterController):
     rollouts: Rollouts
     spec: Spec
     etcd: EtcdMembers
+    template: EtcdTemplate
     control_nodes: ControlNodes
     backups: Schedules
     name: ClassVar[str] = "status"
@@ -76,7 +78,7 @@ class PlaneStatus(ClusterController):
             looks.at(lambda: _failures(self.rollouts)),
             [name for name, (verdict, _) in self.rollouts.verdicts.items() if verdict is Verdict.WAIT],
             looks.at(lambda: _drift(view)),
-            list(self.spec.unapplied.values()),
+            [*self.spec.unapplied.values(), *self.template.unapplied],
             self.etcd.seen,
             self.control_nodes.unsettled,
             looks.at(lambda: _certificates(view, now)),

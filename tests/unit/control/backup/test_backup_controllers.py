@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from autarky.control.backup.decide.step import MOST_ATTEMPTS
 from autarky.control.backup.manifests import definitions, pods
@@ -155,6 +156,77 @@ async def test_what_is_wrong_is_in_its_status(world: World) -> None:
         assert (await status(world, "b"))["message"] == "no space"
 
 
+async def test_a_node_whose_member_is_unfit_is_followed_by_another_one(world: World) -> None:
+    world.kube.put(definitions.backup("b", TEMPLATE))
+    async with running(world) as (backups, _):
+        await passes(backups)
+        (first,) = await workers(world)
+        ended(world, first, {"error": "its member of etcd does not reach a quorum", "elsewhere": True}, "Failed")
+        await passes(backups, count=5)
+        (second,) = await workers(world)
+        assert {first["spec"]["nodeName"], second["spec"]["nodeName"]} == {"n1", "n2"}
+        assert (await status(world, "b"))["phase"] == "Running"
+        ended(world, second, RESULT)
+        await passes(backups)
+        assert (await status(world, "b"))["phase"] == "Complete"
+
+
+async def test_where_all_are_unfit_it_fails_and_says_why(world: World) -> None:
+    world.kube.put(definitions.backup("b", TEMPLATE))
+    async with running(world) as (backups, _):
+        for _ in range(MOST_ATTEMPTS):
+            await passes(backups, count=5)
+            for pod in await workers(world):
+                ended(world, pod, {"error": "no quorum", "elsewhere": True}, "Failed")
+        await passes(backups, count=5)
+        assert (await status(world, "b")) == {
+            **(await status(world, "b")),
+            "phase": "Failed",
+            "message": "no quorum",
+        }
+
+
+def member(name: str, message: str = "", phase: str = "Member") -> Object:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": etcd_members.KIND,
+        "metadata": {"name": name},
+        "spec": {"nodeName": name, "address": f"192.0.2.1{name[1:]}", "state": "Member"},
+        "status": {"phase": phase, "message": message},
+    }
+
+
+@pytest.mark.parametrize(
+    ("messages", "wanted"),
+    [
+        ({"n1": "it does not serve", "n2": ""}, "n2"),
+        ({"n1": "", "n2": "it does not serve"}, "n1"),
+        ({"n1": "it waits", "n2": "it waits"}, "n1"),
+    ],
+)
+async def test_a_member_of_which_something_is_said_is_left_out_unless_that_is_said_of_all(
+    world: World, messages: dict[str, str], wanted: str
+) -> None:
+    """Of all it is said while they wait for a change that does not come: they may be well, and the pod looks itself."""
+    for name, message in messages.items():
+        world.kube.put(member(name, message))
+    world.kube.put(definitions.backup("b", TEMPLATE))
+    async with running(world) as (backups, _):
+        await passes(backups)
+        (pod,) = await workers(world)
+        assert pod["spec"]["nodeName"] == wanted
+
+
+async def test_a_member_that_does_not_vote_is_left_out(world: World) -> None:
+    world.kube.put(member("n1", phase="Learner"))
+    world.kube.put(member("n2"))
+    world.kube.put(definitions.backup("b", TEMPLATE))
+    async with running(world) as (backups, _):
+        await passes(backups)
+        (pod,) = await workers(world)
+        assert pod["spec"]["nodeName"] == "n2"
+
+
 async def test_an_archive_is_removed_when_it_is_asked_for_and_then_the_object(world: World) -> None:
     unwanted = definitions.backup("b", TEMPLATE)
     unwanted["spec"]["state"] = definitions.REMOVED
@@ -237,6 +309,37 @@ async def test_a_schedule_whose_last_backup_is_too_old_says_so(world: World, age
         assert len(schedules.seen) == late
         (said,) = await world.kube.list(API_VERSION, definitions.SCHEDULE)
         assert bool(said["status"]["message"]) == bool(late)
+
+
+def measured(schedule: str) -> float | None:
+    """As Prometheus sees it."""
+    return REGISTRY.get_sample_value("autarky_backup_last_verified_timestamp_seconds", {"schedule": schedule})
+
+
+async def test_the_metric_is_when_the_newest_complete_one_was_verified(world: World) -> None:
+    """Not when it was asked for, nor of one that failed since."""
+    world.kube.put(schedule())
+    ages = (("s-1", 0, "Complete", "2026-11-26T09:00:05Z"), ("s-2", 1, "Complete", "2026-11-26T10:20:30Z"))
+    for name, hours, phase, verified in (*ages, ("s-3", 2, "Failed", "2026-11-26T11:00:00Z")):
+        one = definitions.backup(name, TEMPLATE, "s")
+        one["status"] = {**RESULT, "phase": phase, "verified": verified}
+        one["metadata"]["creationTimestamp"] = f"2026-11-26T{9 + hours:02}:00:00Z"
+        world.kube.put(one)
+    async with running(world) as (_, schedules):
+        await passes(schedules)
+        assert measured("s") == datetime(2026, 11, 26, 10, 20, 30, tzinfo=UTC).timestamp()
+        (said,) = await world.kube.list(API_VERSION, definitions.SCHEDULE)
+        assert said["status"]["lastVerified"] == "2026-11-26T10:20:30Z"
+
+
+async def test_the_metric_is_0_while_there_is_none_and_goes_with_its_schedule(world: World) -> None:
+    world.kube.put(schedule())
+    async with running(world) as (_, schedules):
+        await passes(schedules)
+        assert measured("s") == 0
+        await world.kube.delete(API_VERSION, definitions.SCHEDULE, "s")
+        await passes(schedules)
+        assert measured("s") is None
 
 
 async def test_without_a_schedule_nothing_is_said_of_backups(world: World) -> None:

@@ -64,6 +64,30 @@ def test_a_pod_that_ended_without_a_word_is_followed_by_one_elsewhere():
     )
 
 
+def test_a_node_that_says_that_it_is_its_own_fault_is_followed_by_each_of_the_others():
+    """Its member of etcd is cut off, say."""
+    for first in THREE.able:
+        asked, tried = replace(RUNNING, node=first), [first]
+        for attempt in (2, 3):
+            pod = replace(POD, node=asked.node, ended=True, running=False, said={"error": "cut off", "elsewhere": True})
+            assert decide(asked, pod) == DropPod("another node is tried: cut off")
+            begun = decide(asked)
+            assert (begun.verb, begun.attempt) == (Verb.MAKE, attempt)
+            tried.append(begun.node)
+            asked = replace(asked, node=begun.node, attempt=attempt)
+        assert sorted(tried) == ["n1", "n2", "n3"]
+        pod = replace(pod, node=asked.node)
+        assert decide(asked, pod) == Record(Phase.FAILED, "cut off")
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes"), [(replace(RUNNING, on="n1"), THREE), (RUNNING, Nodes(able=["n1"], there={"n1"}))]
+)
+def test_where_there_is_no_other_node_its_words_are_recorded(asked, nodes):
+    pod = replace(POD, ended=True, running=False, said={"error": "cut off", "elsewhere": True})
+    assert decide(asked, pod, nodes) == Record(Phase.FAILED, "cut off")
+
+
 @pytest.mark.parametrize("nodes", [replace(THREE, silent={"n1"}), Nodes(able=["n2"], there={"n2"})])
 def test_a_pod_on_a_node_that_does_not_answer_is_given_up(nodes):
     assert decide(RUNNING, POD, nodes) == DropPod("node n1 does not answer")
@@ -149,12 +173,13 @@ class Machine(RuleBasedStateMachine):
                 self.gone, self.pod = True, None
 
     @precondition(lambda self: self.pod is not None and not self.pod.ended)
-    @rule(how=st.sampled_from(["well", "error", "died"]))
+    @rule(how=st.sampled_from(["well", "error", "elsewhere", "died"]))
     def pod_ends(self, how):
         assert self.pod is not None
         if how == "well":
             self.archive = self.pod.verb is Verb.MAKE
-        said = {"well": {"file": "f"}, "error": {"error": "e"}, "died": None}[how]
+        elsewhere = {"error": "e", "elsewhere": True}
+        said = {"well": {"file": "f"}, "error": {"error": "e"}, "elsewhere": elsewhere, "died": None}[how]
         self.pod = replace(self.pod, ended=True, running=False, said=said)
 
     @rule(names=st.sampled_from([["n1", "n2"], ["n2"], ["n2", "n1"], []]))

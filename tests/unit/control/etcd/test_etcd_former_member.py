@@ -100,7 +100,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     for name, path in (("DATA", "etcd"), ("MEMBER", "etcd/member"), ("MANIFESTS", "manifests"), ("CA", "ca.crt")):
         monkeypatch.setattr(etcd_on_disk, name, tmp_path / path)
     monkeypatch.setattr(etcd_on_disk, "MEMBERS", tmp_path / "etcd-members.json")
-    for name in ("MANIFESTS", "ETCD_FENCE", "ETCD_CLUSTER"):
+    for name in ("MANIFESTS", "ETCD_FENCE", "ETCD_FENCED", "ETCD_CLUSTER", "ETCD_CHANGE"):
         monkeypatch.setattr(places, name, str(tmp_path / name.lower()))
     monkeypatch.setattr(etcd, "PKI_FILES", ())
     (tmp_path / "manifests").mkdir()
@@ -282,3 +282,27 @@ async def test_a_node_that_never_had_data_asks_nobody(node: Node) -> None:
     await looks(node.controller(), 40)
     assert node.others.asked == []
     assert not (node.root / "etcd_cluster").exists()
+
+
+async def test_a_fence_that_a_recovery_has_left_behind_goes_when_another_etcd_has_replaced_this_one(node: Node) -> None:
+    """The node was off when the recovery ended; its former static pod, which the fence holds, never comes back."""
+    (node.root / "etcd_fence").write_text("{}")
+    (node.root / "etcd_fenced").write_text('{"a static pod": 1}')
+    node.others.said["192.0.2.12"] = frozenset({FORMER})
+    node.cri.end_sandbox(node.sandbox)
+    controller = node.controller()
+    await looks(controller, 599)
+    assert (node.root / "etcd_fence").exists()
+    await looks(controller, 10)
+    assert not (node.root / "etcd_fence").exists()
+    assert not (node.root / "etcd_fenced").exists()
+    assert not any(name.startswith("etcd-") for name in node.manifests)
+    assert [path.name.partition(".")[0] for path in node.data.iterdir()] == ["kept"]
+
+
+async def test_rule_2_an_old_fence_stays_while_nobody_says_that_this_etcd_was_replaced(node: Node) -> None:
+    (node.root / "etcd_fence").write_text("{}")
+    before = node.everything()
+    await looks(node.controller(), 700)
+    assert (node.root / "etcd_fence").exists()
+    assert node.everything() == before

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autarky import places
+from autarky.control.etcd.decide.change import Change
 from autarky.control.etcd.decide.local import Data, Manifest
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.etcd.manifests.pods import Founding
@@ -22,7 +24,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, path in (("DATA", "etcd"), ("MEMBER", "etcd/member"), ("MANIFESTS", "manifests"), ("CA", "ca.crt")):
         monkeypatch.setattr(etcd_on_disk, name, tmp_path / path)
     monkeypatch.setattr(etcd_on_disk, "MEMBERS", tmp_path / "etcd-members.json")
-    for name in ("MANIFESTS", "ETCD_FENCE", "ETCD_CLUSTER"):
+    for name in ("MANIFESTS", "ETCD_FENCE", "ETCD_FENCED", "ETCD_CLUSTER", "ETCD_CHANGE"):
         monkeypatch.setattr(places, name, str(tmp_path / name.lower()))
     (tmp_path / "etcd").mkdir()
     (tmp_path / "ca.crt").write_text("CA")
@@ -98,3 +100,53 @@ def test_the_cluster_of_the_data_is_noted_for_the_next_boot_and_written_only_whe
     assert noted.stat().st_ino == inode
     etcd_on_disk.remember_cluster(0xABD)
     assert noted.read_text() == "abd\n"
+
+
+def test_what_a_change_has_left_gives_way_to_what_the_next_one_leaves(disk: Path) -> None:
+    for content in ("first", "second"):
+        (disk / "etcd/member").mkdir()
+        (disk / "etcd/member/db").write_text(content)
+        kept = etcd_on_disk.move_aside_for_change()
+    assert kept == disk / "etcd/kept.change"
+    assert (kept / "member/db").read_text() == "second"
+    assert [path.name for path in (disk / "etcd").iterdir()] == ["kept.change"]
+
+
+def test_the_note_of_a_cluster_goes_with_the_data_of_its_member(disk: Path) -> None:
+    """At the next boot it would be taken for that of the data which comes then."""
+    etcd_on_disk.remember_cluster(0xABC)
+    (disk / "etcd/member").mkdir()
+    etcd_on_disk.move_aside(1_800_000_000.0)
+    assert not Path(places.ETCD_CLUSTER).exists()
+
+
+def test_a_second_member_has_files_of_its_own_and_its_data_is_removed(disk: Path) -> None:
+    pod = etcd.filled_second(SPEC, "n1", "192.0.2.11", FOUNDING, 0xABC)
+    etcd_on_disk.start(pod, etcd_on_disk.SECOND)
+    assert etcd_on_disk.manifests(etcd_on_disk.SECOND) == (Manifest(0xABC),)
+    assert etcd_on_disk.manifests() == ()
+    assert (disk / "etcd/second/member" / Path(etcd.PEER_CA).name).read_text() == "CA"
+    assert etcd_on_disk.data(etcd_on_disk.SECOND) == Data(anything=True)
+    assert etcd_on_disk.data() == Data()
+    etcd_on_disk.stop(etcd_on_disk.SECOND)
+    assert etcd_on_disk.has_second()
+    etcd_on_disk.remove_second()
+    assert not etcd_on_disk.has_second()
+
+
+def test_a_change_is_kept_across_restarts_and_a_damaged_note_counts_as_under_way(disk: Path) -> None:
+    change = Change("abc", {"metadata": {"name": "a"}}, {"metadata": {"name": "b"}})
+    assert etcd_on_disk.change() is None
+    assert not etcd_on_disk.is_changing()
+    etcd_on_disk.note_change(change)
+    assert etcd_on_disk.change() == change
+    assert etcd_on_disk.is_changing()
+    etcd_on_disk.note_change(replace(change.going_back("why"), over=True))
+    assert not etcd_on_disk.is_changing()
+    for damage in ("{", "[]", '{"revision": "a"}', '{"more": 1}'):
+        Path(places.ETCD_CHANGE).write_text(damage)
+        assert etcd_on_disk.is_changing()
+        with pytest.raises(ValueError, match=r"\w"):
+            etcd_on_disk.change()
+    etcd_on_disk.forget_change()
+    assert etcd_on_disk.change() is None

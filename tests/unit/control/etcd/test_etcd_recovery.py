@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +103,49 @@ def test_a_node_without_data_is_refused_with_the_names_of_those_that_have_some()
     assert "n9 has no data" in choice.sentence
     assert choice.sentence.endswith("these have: n1, n2")
     assert choose([], "n9").sentence.endswith("these have: none")
+
+
+# --- damaged logs -------------------------------------------------------------------------------------------------
+
+
+def test_an_undamaged_log_is_taken_that_has_all_that_can_be_read_of_the_damaged_one() -> None:
+    found = [Log("n1", 7, 3, 100, damaged=True, lost=5), Log("n2", 7, 3, 105)]
+    assert (choose(found).node, choose(found).lost) == ("n2", None)
+
+
+def test_what_only_a_damaged_log_has_had_is_said() -> None:
+    found = [Log("n1", 7, 3, 100, damaged=True, lost=9), Log("n2", 7, 3, 104), Log("n3", 7, 3, 103)]
+    assert (choose(found).node, choose(found).lost) == ("n2", (5, "n1"))
+
+
+def test_an_undamaged_log_is_not_taken_that_is_older_than_what_can_be_read_of_the_damaged_one() -> None:
+    choice = choose([Log("n1", 7, 3, 100, damaged=True, lost=5), Log("n2", 7, 3, 20)])
+    assert choice.node is None
+    said = "n1: entry 100 of term 3, where its log is damaged; 5 entries from there on are lost; n2: entry 20 of term 3"
+    assert said in choice.sentence
+
+
+def test_a_damaged_log_is_taken_only_by_who_asks_for_it_and_hears_what_is_lost() -> None:
+    found = [Log("n1", 7, 3, 100, damaged=True, lost=5)]
+    assert choose(found).node is None
+    assert "5 entries from there on are lost" in choose(found).sentence
+    assert choose(found, "n1").node == "n1"
+    assert "5 entries from there on are lost" in choose(found, "n1").sentence
+
+
+@given(logs(clusters=1), st.sets(st.sampled_from(NODES)), st.integers(0, 3))
+def test_no_damaged_log_is_ever_chosen_by_itself_nor_one_that_is_older_than_what_can_be_read(
+    found: list[Log], damaged: set[str], lost: int
+) -> None:
+    marked = [replace(one, damaged=True, lost=lost) if one.node in damaged else one for one in found]
+    choice = choose(marked)
+    chosen = next((one for one in marked if one.node == choice.node), None)
+    if chosen is None:
+        return
+    assert not chosen.damaged
+    assert all(end(one) <= end(chosen) for one in marked)
+    had = max((one.index + one.lost for one in marked if one.damaged), default=0)
+    assert (choice.lost is not None) == (had > chosen.index)
 
 
 # --- the beginning ------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ async def test_a_change_of_membership_is_waited_for_longer_than_a_look(
     seen = EtcdSeen()
     async with Web([HANG]) as web:
         monkeypatch.setattr(ports, "ETCD_CLIENT", web.port)
-        member = await seen.local()
+        member = await seen.client("127.0.0.1")
         with pytest.raises(Unreachable):
             await member.status()
         change = asyncio.create_task(member.remove(7))

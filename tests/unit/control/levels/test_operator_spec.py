@@ -275,8 +275,8 @@ async def test_an_argument_that_was_rolled_back_is_not_told_as_applied(scene):
             "the arguments of kubelet come from the cluster file: set them there and run `autarky up`",
         ),
         (
-            {"defaults": 2},
-            "the defaults of edition 2 come from the cluster file: set them there and run `autarky up`",
+            {"defaults": 3},
+            "the defaults of edition 3 come from the cluster file: set them there and run `autarky up`",
         ),
     ],
 )

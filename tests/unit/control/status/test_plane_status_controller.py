@@ -6,24 +6,34 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from autarky.control.backup.manifests import definitions
 from autarky.control.backup.operator import Schedules
 from autarky.control.certificates import decide as certificates
 from autarky.control.control_nodes.operator.roles import ControlNodes
 from autarky.control.drift.decide import applied
 from autarky.control.etcd.operator import EtcdMembers
+from autarky.control.etcd.operator_template import EtcdTemplate
 from autarky.control.leadership.decide import reported as level_3_reported
 from autarky.control.levels.operator import Spec
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.status import operator as module
 from autarky.control.status.operator import PlaneStatus
+from autarky.doctor import evidence
+from autarky.doctor.diagnosis import ClusterEvidence, diagnose
 from autarky.ports import Object
+from autarky.render.crds import API_VERSION
 from fakes.clock import LoopClock
 from fakes.editions import TOLD, a_later_release
 from unit.control.world import GOOD, SCHEDULER, World, becomes_good, revision_label, rounds
+
+if TYPE_CHECKING:
+    from autarky.phases.context import Context
 
 pytestmark = pytest.mark.looptime
 SOON = "2098-01-01T00:00:00Z"
@@ -69,7 +79,8 @@ def _duty(world: World, rollouts: Rollouts) -> PlaneStatus:
     etcd = EtcdMembers(world.say, view, world.kube, dict)
     control_nodes = ControlNodes(world.say, view, world.kube, clock, dict, _serves)
     schedules = Schedules(world.say, view, world.kube, clock)
-    return PlaneStatus(world.say, view, world.kube, clock, rollouts, spec, etcd, control_nodes, schedules)
+    template = EtcdTemplate(world.say, view, world.kube)
+    return PlaneStatus(world.say, view, world.kube, clock, rollouts, spec, etcd, template, control_nodes, schedules)
 
 
 async def status(world: World) -> Object:
@@ -96,6 +107,48 @@ async def test_the_condition_of_certificates_says_what_the_nodes_tell(good: Worl
         await duty.reconcile()
         expected = ("False", f"apiserver on n1 expires at {SOON}: disk full")
         assert conditions(await status(good))["CertificatesCurrent"] == expected
+
+
+async def test_the_condition_of_backups_is_there_with_a_schedule_and_false_when_they_are_overdue(good: World) -> None:
+    """And `doctor` names it then."""
+    for definition in definitions.objects():
+        good.kube.put(definition)
+    template = {"target": {"directory": "/srv"}, "encryption": {"recipients": ["age1x"]}}
+    hours = {"created": 9.0, "made": 1.0}
+
+    def put() -> None:
+        stamps = {
+            what: f"{datetime.fromtimestamp(LoopClock().time() - 3600 * ago, UTC):%Y-%m-%dT%H:%M:%SZ}"
+            for what, ago in hours.items()
+        }
+        schedule = {"apiVersion": API_VERSION, "kind": definitions.SCHEDULE, "spec": {"every": "2h", "paused": False}}
+        meta = {"name": "s", "creationTimestamp": stamps["created"]}
+        good.kube.put({**schedule, "metadata": meta, "spec": {**schedule["spec"], "template": template}})
+        made = definitions.backup("s-1", template, "s")
+        made["metadata"]["creationTimestamp"] = stamps["made"]
+        good.kube.put({**made, "status": {"phase": "Complete", "verified": stamps["made"]}})
+
+    async with duty_of(good) as duty:
+
+        async def said() -> tuple[str, str] | None:
+            await asyncio.sleep(1)
+            await duty.backups.reconcile()
+            await duty.reconcile()
+            return conditions(await status(good)).get("BackupsCurrent")
+
+        assert await said() is None
+        put()
+        assert await said() == ("True", "the last verified backup of every schedule is recent")
+        hours["made"] = 5.1
+        put()
+        found = await said()
+        assert found == ("False", "s: backups are overdue: the last one is s-1")
+        context = cast("Context", SimpleNamespace(kube=lambda: good.kube))
+        wrong = await evidence._conditions(context)
+        assert wrong == {"BackupsCurrent": found[1]}
+        assert [one.what for one in diagnose(ClusterEvidence((), conditions=wrong))] == ["backups are overdue"]
+        await good.kube.delete(API_VERSION, definitions.SCHEDULE, "s")
+        assert await said() is None
 
 
 async def test_the_condition_of_defaults_names_those_of_a_later_release_until_they_are_applied(

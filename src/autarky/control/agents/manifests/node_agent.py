@@ -27,6 +27,7 @@ SLOT = "AUTARKY_SLOT"
 POD_UID = "POD_UID"
 """Environment variable: the uid of the agent's pod. Whoever waits for the lock uses it to kill a holder that hangs."""
 KUBELET_PKI = "/var/lib/kubelet/pki"
+POD_LOGS = "/var/log/pods"
 CONTAINERD_RUN = "/run/containerd"
 LEASES = "autarky:node-agent-leases"
 """The role that lets the agent of a control node read the two leases of level 3, and the plan of its certificates."""
@@ -100,6 +101,8 @@ def _spec(inputs: Inputs, slot: str) -> Object:
             pods.mount("containerd", CONTAINERD_RUN, read_only=False),
             # etcd's disk may be mounted after this container has started: unseen, its member would seem lost.
             pods.mount("etcd", places.ETCD_DATA, read_only=False, follows_host=True),
+            # Why a member of etcd ended, for whoever must correct its arguments.
+            pods.mount("pod-logs", POD_LOGS),
         ],
         # root without capabilities: it writes files of root on the host, and needs no more.
         securityContext=pods.restricted_container(user=0),
@@ -118,6 +121,7 @@ def _spec(inputs: Inputs, slot: str) -> Object:
             pods.host_volume("run", places.RUN, "DirectoryOrCreate"),
             pods.host_volume("containerd", CONTAINERD_RUN, "Directory"),
             pods.host_volume("etcd", places.ETCD_DATA, "DirectoryOrCreate"),
+            pods.host_volume("pod-logs", POD_LOGS, "DirectoryOrCreate"),
         ],
     }
 

@@ -13,6 +13,7 @@ from autarky.control.backup.manifests.definitions import BACKUPS, SCHEDULES
 from autarky.control.certificates.manifests.leaves import CONFIG_MAP
 from autarky.control.control_nodes.manifests import AUTHORITIES, RECORD, authority_key
 from autarky.control.etcd.manifests.members import AGENTS_ROLE, GUARD, PLURAL
+from autarky.control.etcd.manifests.pods import TEMPLATE
 from autarky.control.leadership.manifests import one_per_node
 from autarky.model import ports
 from autarky.model.components import (
@@ -176,6 +177,8 @@ def _in_the_system_namespace() -> list[Object]:
         _rule(_RBAC, ["roles", "rolebindings"], ["get", "create", "patch", "delete"]),
         # What the certificates of the API servers must contain (`create` cannot be limited to names, and is below).
         _rule("", ["configmaps"], ["list", "watch", "patch"], [CONFIG_MAP]),
+        # The template of etcd's members, with the arguments and the version that the ControlPlane asks for.
+        _rule("", ["configmaps"], ["list", "watch", "patch"], [TEMPLATE]),
         # Copies of what the last good templates refer to, named by hashes of their content; and the node that a join
         # token is for. Never listed. Created again where one is missing.
         _rule("", ["secrets", "configmaps"], ["get", "create"]),

@@ -6,7 +6,8 @@ answer, or while any of disk, runtime and member list is unknown (rule 2).
   and lost the record of them must not vote again under its old id.
 - A member is stopped, and its data moved aside, only when etcd itself says that this very id is not a member (any
   more): ids are never reused. Absent objects mean nothing (rule 10).
-- While a recovery has fenced this node, nothing is done: its data may be what the recovery needs.
+- While a recovery has fenced this node, nothing is done: its data may be what the recovery needs. Nor while another
+  part of this agent replaces the static pod.
 - Each step is visible in the next look, so the agent may be killed between two steps.
 """
 
@@ -58,7 +59,8 @@ class Seen:
     where there is no list. ids: all its members. mine: the one with this node's address; None where there is none,
     or the address is not known. data None: unreadable. running: whether an etcd process runs here; pod: whether
     there is a pod in which the kubelet may start one at any moment; None: unknown.
-    certificates: whether all of its files exist. fenced: whether a recovery of etcd has fenced this node."""
+    certificates: whether all of its files exist. fenced: whether a recovery of etcd has fenced this node. changing:
+    whether its static pod is being replaced."""
 
     api: bool
     cluster: int | None
@@ -70,6 +72,7 @@ class Seen:
     pod: bool | None
     certificates: bool
     fenced: bool = False
+    changing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,8 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
 def _unknown(seen: Seen) -> str | None:
     if seen.fenced:
         return "a recovery of etcd is under way: this node's member waits for it"
+    if seen.changing:
+        return "this node's etcd member is changed"
     if not seen.api:
         return "the API does not answer: the etcd member stays as it is"
     if seen.cluster is None:

@@ -12,16 +12,21 @@ Invariants, whatever the order of requests, crashes, lost nodes and stale observ
   it is a mistake.
 
 The order of work: an existing learner, members that do not serve and should leave, silent members whose place another
-node takes, joins in the order in which they were requested, members that serve and should leave. So a machine is
-replaced without being one member short.
+node takes, joins in the order in which they were requested, members that serve and should leave, changes of a member's
+version or arguments. So a machine is replaced without being one member short.
+
+A member's change is a restart of its process by its own node, which gets the turn for it here: one at a time, while all
+others serve, unhealthy ones first, the leader last, after it has handed over. None follows one that failed. A single
+member is not restarted: `second` lets another one stand in for it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from autarky.model.etcd_members import Action, Desired, Member, MemberStatus, Phase, Seen, Verb
+from autarky.model.etcd_members import Action, Desired, Member, MemberStatus, Phase, Seen, Verb, is_second
 
 SILENT_SECONDS = 120.0
 """How long a learner may be silent before it is removed: it has no vote, but others wait for it."""
@@ -140,7 +145,7 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
         return Decision(Memory(), None, {}, "the agent beside etcd's leader manages the members")
     memory = _observed(seen.members, seen.desired, memory, now)
     one = _Pass(seen.members, seen.desired, seen.alarms, seen.leader, seen.replace_after, memory, now)
-    for step in (_learners, _remove_dead, _add, _remove_serving):
+    for step in (_learners, _remove_dead, _add, _remove_serving, _change):
         step(one)
         if one.stop:
             break
@@ -165,6 +170,8 @@ def settled(members: Sequence[Member], desired: Sequence[Desired]) -> bool:
         if spec.present and (member is None or member.learner or is_lost(member, spec)):
             return False
         if not spec.present and member is not None:
+            return False
+        if spec.present and spec.should_change:
             return False
     return True
 
@@ -275,10 +282,10 @@ def _obstacle(one: _Pass) -> str | None:
 
 def _silent(one: _Pass) -> str:
     names = one.names([voter for voter in one.voters if not voter.serves])
-    return (
-        f"{names} does not: repair it, or remove it (kubectl patch etcdmember NAME --type=merge -p {_REMOVED}); after"
-        f" {one.replace_after:.0f} s without an answer it is replaced"
-    )
+    what = f"{names} does not: repair it, or remove it (kubectl patch etcdmember NAME --type=merge -p {_REMOVED})"
+    if one.replace_after == math.inf:
+        return what
+    return f"{what}; after {one.replace_after:.0f} s without an answer it is replaced"
 
 
 _REMOVED = '\'{"spec":{"state":"Removed"}}\''
@@ -345,6 +352,48 @@ def _heir(one: _Pass, leaving: Member) -> Member:
         return spec is not None and not spec.present
 
     return min(able, key=lambda voter: (goes_too(voter), one.name(voter)))
+
+
+# --- changing version or arguments -----------------------------------------------------------------
+
+
+def _change(one: _Pass) -> None:
+    """Let one member restart with the present template, if all is quiet."""
+    voters = [(member, spec) for member in one.voters if (spec := one.spec(member)) is not None and spec.present]
+    waiting = [(member, spec) for member, spec in voters if spec.should_change]
+    if not waiting or len(one.voters) < 2 or any(is_second(member.address) for member in one.members):
+        return
+    if failed := [spec.name for _, spec in voters if spec.failed]:
+        one.sentence = f"{', '.join(failed)} was not healthy with the new template: no other member is changed"
+        return
+    if changing := [spec for _, spec in waiting if spec.has_turn]:
+        one.wait(changing[0], "it is changed: waiting until it serves with the new template")
+        return
+    member, spec = min(waiting, key=lambda found: _cost(one, *found))
+    if (obstacle := _why_not_now(one, member)) is not None:
+        one.wait(spec, obstacle)
+    elif member.id == one.leader:
+        heir = _heir(one, member)
+        reason = f"it leads etcd: {one.name(heir)} gets the leadership before it is changed"
+        one.act(Verb.MOVE_LEADER, spec, reason, member=member.id, target=heir.id)
+    else:
+        one.act(Verb.TURN, spec, "it is the next one to be changed")
+        one.action = replace(one.action, revision=spec.revision) if one.action is not None else None
+
+
+def _cost(one: _Pass, member: Member, spec: Desired) -> tuple[int, str]:
+    """The worst first, the leader last."""
+    return (0 if member.serves is False else 2 if member.id == one.leader else 1), spec.name
+
+
+def _why_not_now(one: _Pass, member: Member) -> str | None:
+    """Why it must not stop, even for a moment. One of two stops all the same: etcd is away for some seconds then."""
+    if one.learners:
+        return "it is changed when the new member has its vote"
+    others = [voter for voter in one.voters if voter.id != member.id]
+    if silent := [voter for voter in others if not voter.serves]:
+        return f"it is changed when all others serve; {one.names(silent)} does not"
+    return None
 
 
 # --- what is reported ------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from autarky.control.common.understood import MEMBER_ID
+from autarky.control.common.understood import MEMBER_ID, REVISION
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.model import ports
 from autarky.model.components import NAME_LABEL
@@ -39,6 +39,7 @@ def crd() -> Object:
         {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
         {"name": "Address", "type": "string", "jsonPath": ".spec.address"},
         {"name": "Member", "type": "string", "jsonPath": ".status.memberID"},
+        {"name": "Template", "type": "string", "jsonPath": ".status.revision", "priority": 1},
         {"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
@@ -70,6 +71,11 @@ def _schema() -> Object:
                 "default": "Member",
                 "description": "Member: etcd runs there, as a learner until it is in sync. Removed: it leaves etcd.",
             },
+            "revision": {
+                "type": "string",
+                "pattern": REVISION,
+                "description": "The template that it should be made from. The operator writes it.",
+            },
         },
     }
     status: Object = {
@@ -99,6 +105,31 @@ def _schema() -> Object:
                 "type": "string",
                 "pattern": MEMBER_ID,
                 "description": "The member that nobody is connected to any more, so that it may be removed.",
+            },
+            "revision": {
+                "type": "string",
+                "pattern": REVISION,
+                "description": "The template that it is made from; empty while that is another one than in the spec.",
+            },
+            "turn": {
+                "type": "string",
+                "pattern": REVISION,
+                "description": "The template that it may change to now.",
+            },
+            "failedRevision": {
+                "type": "string",
+                "pattern": REVISION,
+                "description": "The template that it was not healthy with.",
+            },
+            "failure": {"type": "string", "description": "Why it was not."},
+            "trouble": {
+                "type": "string",
+                "description": "What of its data or its disk needs a person, as its node's agent found.",
+            },
+            "second": {
+                "type": "object",
+                "x-kubernetes-preserve-unknown-fields": True,
+                "description": "A second member on its node, which stands in for the only one while that is changed.",
             },
         },
     }

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from autarky import places
+from autarky.control.etcd.decide.template import same
 from autarky.errors import UserError
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.components import ETCD, NAME_LABEL
+from autarky.model.etcd_members import SECOND_SUFFIX, client_url, is_second, peer_url, second
 from autarky.model.files import File
 from autarky.model.patience import ADDON_PROBE
 from autarky.parsing import parsed
@@ -22,12 +24,20 @@ from autarky.render import pods
 from autarky.render.values import SYSTEM, Inputs, Object, flags, metadata
 
 PKI = places.ETCD_PKI
+SECOND = "second-etcd"
+"""A second member on a node, as a component: its container, its label and the beginning of its static pod's name."""
 MEMBER_DIRECTORY = f"{places.ETCD_DATA}/member"
 """Where etcd keeps everything."""
-PEER_CA = f"{MEMBER_DIRECTORY}/peer-ca.crt"
+_PEER_CA_NAME = "peer-ca.crt"
+PEER_CA = f"{MEMBER_DIRECTORY}/{_PEER_CA_NAME}"
 """A copy of etcd's CA, without which a member does not start. It is kept with the data, so that a member whose data is
 gone, or not mounted yet, never starts from scratch under its old id. Whoever lets a member start for the first time
 puts it there."""
+SECOND_DATA = f"{places.ETCD_DATA}/second"
+"""Of a second member: on the same file system, which may be a mount of its own."""
+GATES = "feature-gates"
+_INITIAL_CHECK = "InitialCorruptCheck=true"
+"""A member whose keys differ from the others' does not start. The other checks are a matter of the defaults."""
 PKI_FILES = tuple(f"{PKI}/{name}" for name in ("ca.crt", "server.crt", "server.key", "peer.crt", "peer.key"))
 """What a member needs before it starts."""
 
@@ -70,10 +80,6 @@ def initial_cluster(addresses: Mapping[str, str]) -> str:
     return ",".join(f"{name}={peer_url(address)}" for name, address in addresses.items())
 
 
-def peer_url(address: str) -> str:
-    return f"https://{address}:{ports.ETCD_PEER}"
-
-
 def founding_of(pod: Object) -> Founding | None:
     """What this static pod's command line says of the cluster; None where that cannot be read."""
     try:
@@ -87,8 +93,15 @@ def founding_of(pod: Object) -> Founding | None:
 
 def arguments(inputs: Inputs, name: str, address: str, founding: Founding, peer_ca: str) -> list[str]:
     """The command line of a member."""
-    client = f"https://{address}:{ports.ETCD_CLIENT}"
-    ours = {
+    return flags(_arguments(inputs, name, address, founding, peer_ca), inputs.cluster.extra_args.get(ETCD, {}))
+
+
+def _arguments(inputs: Inputs, name: str, address: str, founding: Founding, peer_ca: str) -> dict[str, str]:
+    """The flags that we set."""
+    client = client_url(address)
+    chosen = inputs.cluster.default_arguments(ETCD)
+    gates = [_INITIAL_CHECK, *filter(None, [chosen.get(GATES)])]
+    return {
         "name": name,
         "data-dir": places.ETCD_DATA,
         "listen-client-urls": f"https://127.0.0.1:{ports.ETCD_CLIENT},{client}",
@@ -108,11 +121,10 @@ def arguments(inputs: Inputs, name: str, address: str, founding: Founding, peer_
         "peer-trusted-ca-file": peer_ca,
         "peer-cert-file": f"{PKI}/peer.crt",
         "peer-key-file": f"{PKI}/peer.key",
-        **inputs.cluster.default_arguments(ETCD),
+        **chosen,
         "watch-progress-notify-interval": "5s",
-        "feature-gates": "InitialCorruptCheck=true",
+        GATES: ",".join(gates),
     }
-    return flags(ours, inputs.cluster.extra_args.get(ETCD, {}))
 
 
 _PARTS = ("containers", "volumes")
@@ -122,19 +134,23 @@ NAME, ADDRESS, CLUSTER, STATE = "@NAME@", "@ADDRESS@", "@INITIAL_CLUSTER@", "@IN
 TEMPLATE = "etcd-member-template"
 """The ConfigMap with the template for the node agents, which start the members that join later."""
 TEMPLATE_KEY = "spec.json"
+"""The template from `up`, without the arguments that the ControlPlane asks for."""
+IN_FORCE_KEY, SETTLED_KEY, CONDEMNED_KEY, WHY_KEY = "in-force.json", "settled.json", "condemned.json", "why"
+"""The operator's (`decide.template.Kept`)."""
 GUARD_IMAGE_KEY = "guard-image"
 """The image of the quorum guard's idle pods: the pod sandbox image, which every node has."""
 WRITTEN_FOR = "autarky.dev/etcd-member"
 """Annotation of a static pod that a node agent wrote: the id of the member that it is for, in hex."""
 
 
-def template(inputs: Inputs) -> Object:
-    """The spec of a member's static pod, with placeholders."""
+def template(inputs: Inputs, *, requested: bool = True) -> Object:
+    """The spec of a member's static pod, with placeholders. requested: with the arguments of the cluster file."""
     founding = Founding(CLUSTER, cast("Literal['new', 'existing']", STATE))
+    extra = inputs.cluster.extra_args.get(ETCD, {}) if requested else {}
     container = pods.command_container(
         ETCD,
         inputs.image(ETCD),
-        ["etcd", *arguments(inputs, NAME, ADDRESS, founding, PEER_CA)],
+        ["etcd", *flags(_arguments(inputs, NAME, ADDRESS, founding, PEER_CA), extra)],
         resources=pods.requests("100m", "100Mi"),
         # Not /readyz: a learner is never ready, and may need time for a big database. Do not change anything here
         # without need: a change of the static pod restarts the member.
@@ -154,7 +170,9 @@ def template(inputs: Inputs) -> Object:
     }
 
 
-def filled(spec: Object, name: str, address: str, founding: Founding, written_for: int | None = None) -> Object:
+def filled(
+    spec: Object, name: str, address: str, founding: Founding, written_for: int | None = None, component: str = ETCD
+) -> Object:
     """The static pod of one member, from the template."""
     text = json.dumps(spec)
     values = {NAME: name, ADDRESS: address, CLUSTER: founding.cluster, STATE: founding.state}
@@ -163,17 +181,58 @@ def filled(spec: Object, name: str, address: str, founding: Founding, written_fo
     found = json.loads(text)
     if founding.token is not None:
         _set_flags(found, {"--initial-cluster-token": founding.token})
-    pod = pods.generation_on(name, ETCD, found)
+    pod = pods.generation_on(name, component, found)
     if written_for is not None:
         pod["metadata"]["annotations"] = {WRITTEN_FOR: f"{written_for:x}"}
     return pod
 
 
-def member_pod(inputs: Inputs, node: Node, founding: Founding | None = None) -> Object:
-    """The member's static pod; `founding` as in the existing one, None for an initial member of the cluster."""
-    return filled(
-        template(inputs), node.name, node.known_address(), founding or initial_members(inputs.cluster.initial_members)
-    )
+def member_name(node: str, address: str) -> str:
+    """Of a member, in etcd, by its address."""
+    return f"{node}{SECOND_SUFFIX}" if is_second(address) else node
+
+
+def filled_second(spec: Object, name: str, address: str, founding: Founding, written_for: int) -> Object:
+    """The static pod of a second member on a node: with ports and a directory of its own. address: of the node."""
+    own = second(address)
+    health = ports.ETCD_SECOND_HEALTH
+    client = client_url(own)
+    found: Object = json.loads(json.dumps(spec))
+    flags_of_its_own = {
+        "--name": f"{name}{SECOND_SUFFIX}",
+        "--data-dir": SECOND_DATA,
+        "--listen-client-urls": f"https://127.0.0.1:{ports.ETCD_SECOND_CLIENT},{client}",
+        "--advertise-client-urls": client,
+        "--listen-peer-urls": peer_url(own),
+        "--initial-advertise-peer-urls": peer_url(own),
+        "--listen-metrics-urls": f"http://127.0.0.1:{health}",
+        "--peer-trusted-ca-file": f"{SECOND_DATA}/member/{_PEER_CA_NAME}",
+    }
+    _set_flags(found, flags_of_its_own)
+    container = found["containers"][0]
+    container["name"] = SECOND
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        if "httpGet" in (container.get(probe) or {}):
+            container[probe]["httpGet"]["port"] = health
+    return filled(found, name, address, founding, written_for, component=SECOND)
+
+
+def is_made_from(pod: Object, spec: Object, name: str, address: str) -> bool:
+    """Whether this static pod is what the template makes of this member, but for the order of its flags."""
+    founding = founding_of(pod)
+    if founding is None:
+        return False
+    wanted = filled(spec, name, address, founding)
+    return same({part: pod["spec"].get(part) for part in _PARTS}, {part: wanted["spec"].get(part) for part in _PARTS})
+
+
+def member_pod(inputs: Inputs, node: Node, founding: Founding | None = None, *, image: str | None = None) -> Object:
+    """The member's static pod; `founding` as in the existing one, None for an initial member of the cluster. image:
+    another one than that of the release."""
+    spec = template(inputs)
+    if image is not None:
+        spec["containers"][0]["image"] = image
+    return filled(spec, node.name, node.known_address(), founding or initial_members(inputs.cluster.initial_members))
 
 
 def written_as(pod: Object, present: Object) -> Object:
@@ -212,7 +271,10 @@ def template_object(inputs: Inputs) -> Object:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(TEMPLATE, SYSTEM, {NAME_LABEL: ETCD}),
-        "data": {TEMPLATE_KEY: json.dumps(template(inputs), indent=2), GUARD_IMAGE_KEY: inputs.image("pause")},
+        "data": {
+            TEMPLATE_KEY: json.dumps(template(inputs, requested=False), indent=2),
+            GUARD_IMAGE_KEY: inputs.image("pause"),
+        },
     }
 
 
@@ -241,11 +303,19 @@ def external_unit_files(inputs: Inputs, node: Node) -> list[File]:
 
 
 def read_template(config_map: Object) -> Object:
-    """The spec from `template_object`, which users may have edited; UserError where it is not one."""
-    try:
-        found = parsed(config_map["data"][TEMPLATE_KEY])
-    except (KeyError, TypeError, ValueError):
-        found = None
-    if not isinstance(found, dict):
+    """The spec that is in force, else that from `template_object`, which users may have edited; UserError where there
+    is none."""
+    found = spec_in(config_map, IN_FORCE_KEY) or spec_in(config_map, TEMPLATE_KEY)
+    if found is None:
         raise UserError(f"ConfigMap {SYSTEM}/{TEMPLATE} has no pod spec", fix="delete it and run `autarky up`")
     return found
+
+
+def spec_in(config_map: Object, key: str) -> Object | None:
+    """The template under that key; None where there is none, or it cannot be read as one."""
+    try:
+        found = parsed(config_map["data"][key])
+        words = found["containers"][0]["command"]
+        return dict(found) if isinstance(words, list) and isinstance(found["containers"][0]["image"], str) else None
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError):
+        return None

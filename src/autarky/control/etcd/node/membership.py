@@ -12,8 +12,10 @@ again, through the quorum, and must be unchanged; if two agents still act at onc
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from autarky.control.base.controller import Controller
@@ -21,19 +23,33 @@ from autarky.control.base.decision_log import DecisionLog
 from autarky.control.common.pods import is_ready
 from autarky.control.etcd.decide import leaving as etcd_leaving
 from autarky.control.etcd.decide import lineage
-from autarky.control.etcd.decide import local as etcd_local
 from autarky.control.etcd.decide import membership as etcd_members
-from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.etcd.decide.second import Reported, with_second
 from autarky.control.etcd.manifests.members import KIND
 from autarky.control.etcd.node import on_disk as etcd_on_disk
 from autarky.control.etcd.node import seen as etcd_seen
+from autarky.control.etcd.node.on_disk import FIRST, SECOND
+from autarky.control.etcd.node.own import OwnMember
 from autarky.control.etcd.node.seen import EtcdSeen, address_of
-from autarky.errors import ApiError, AutarkyError
+from autarky.errors import ApiError
 from autarky.etcd import Membership
+from autarky.etcd import MemberStatus as Said
 from autarky.kube import Reflector
+from autarky.model import ports
 from autarky.model.cluster import Level
-from autarky.model.components import ETCD, NAME_LABEL
-from autarky.model.etcd_members import Action, Desired, Member, MemberStatus, Phase, Seen, Verb
+from autarky.model.etcd_members import (
+    SECOND_SUFFIX,
+    Action,
+    Desired,
+    Member,
+    MemberStatus,
+    Phase,
+    Seen,
+    Verb,
+    host_of,
+    is_second,
+    peer_url,
+)
 from autarky.ports import Clock, Cri, Kube, Object
 from autarky.render.crds import API_VERSION
 from autarky.render.values import SYSTEM
@@ -44,12 +60,14 @@ REST_SECONDS = 30.0
 STALE_SECONDS = 120.0
 """An older view of the EtcdMembers is not acted on."""
 ALARM = "alarm:"
+FENCE_SECONDS = 600.0
+"""A recovery fences a node for a minute or two; on machines twenty times slower for this long."""
 
 
 @dataclass(slots=True)
 class EtcdMembership(Controller):
     """lowest_level(): the lowest hosted level, None where it is not known.
-    hosted_api_server(): its pod on this node. wanted(): `spec.etcd` of the ControlPlane."""
+    hosted_api_server(): its pod on this node. wanted(): `spec.etcd` of the ControlPlane, None without one."""
 
     name: ClassVar[str] = "etcd membership"
     gather: ClassVar[float] = 0.1
@@ -64,21 +82,31 @@ class EtcdMembership(Controller):
     lowest_level: Callable[[], int | None]
     changed: asyncio.Event
     hosted_api_server: Callable[[], Object | None]
-    wanted: Callable[[], Object] = dict
+    wanted: Callable[[], Object | None] = dict
     etcd: EtcdSeen = field(default_factory=EtcdSeen)
-    _local: etcd_local.Memory = field(default_factory=etcd_local.Memory)
+    busy: bool = field(default=False, init=False)
+    """Whether the last look has left anything to do, for any agent, as far as this one can tell."""
+    _own: dict[str, OwnMember] = field(default_factory=dict)
     _memory: etcd_members.Memory = field(default_factory=etcd_members.Memory)
-    _reported_since: float | None = None
+    _reported_since: dict[str, float] = field(default_factory=dict)
     _ask_former: float = 0.0
+    _fenced_since: float | None = None
     _replaced: int | None = None
     """The cluster of this node's data, once another one says that it has replaced it."""
+
+    def __post_init__(self) -> None:
+        for seat in (FIRST, SECOND):
+            confirm = partial(self._object, self.node)
+            self._own[seat.component] = OwnMember(
+                self.node, seat, self.kube, self.cri, self.clock, self.log, confirm, self._tell, self._status
+            )
 
     def sources(self) -> Sequence[Reflector]:
         return [self.objects] if self._follows_objects() else []
 
     async def reconcile(self) -> float:
-        busy = etcd_on_disk.has_certificates() and await self.look()
-        return WORK_SECONDS if busy else REST_SECONDS
+        self.busy = etcd_on_disk.has_certificates() and await self.look()
+        return WORK_SECONDS if self.busy else REST_SECONDS
 
     def _follows_objects(self) -> bool:
         """Where etcd is external, or level 1 is not hosted, agents have no permission to read EtcdMembers."""
@@ -91,12 +119,24 @@ class EtcdMembership(Controller):
         if await self._is_replaced(desired or ()):
             return await self._leave_the_former()
         membership = await self.etcd.membership(self._addresses(desired or ()))
+        if desired is not None and membership is not None:
+            desired = with_second(desired, await self._for_second(desired, membership), self._noted())
         if membership is not None:
             self._remember(membership, desired or ())
-        busy = await self._own_member(desired, membership)
+        busy = await self._own_members(desired, membership)
         if desired is None or membership is None:
             return busy
         return await self._everybody(desired, membership) or busy
+
+    async def _for_second(self, desired: tuple[Desired, ...], membership: Membership) -> Sequence[Member]:
+        """The members, with whether they serve where the only one is changed: else nobody needs to be asked."""
+        there = any(is_second(address_of(member)) for member in membership.members)
+        alone = len(membership.members) == 1 and any(spec.should_change for spec in desired)
+        if not there and not alone:
+            return _listed(membership)
+        said = [await self.etcd.status(address_of(member)) for member in membership.members]
+        leader = next((one.leader for one in said if one is not None and one.leader), 0)
+        return await self.etcd.members(membership, leader)
 
     # --- a member of a former cluster ---
 
@@ -104,9 +144,14 @@ class EtcdMembership(Controller):
         """Whether a recovery has made another etcd while this node was away. Asked of the other nodes, also without the
         API: that of this node may be served by the former etcd."""
         now, data = self.clock.monotonic(), etcd_on_disk.data()
-        if data is None or data.cluster is None or etcd_on_disk.is_fenced():
+        if not etcd_on_disk.is_fenced():
+            self._fenced_since = None
+        elif self._fenced_since is None:
+            self._fenced_since = now
+        if data is None or data.cluster is None or (self._fenced_since is not None and not self._fence_is_old(now)):
             return False
-        etcd_on_disk.remember_cluster(data.cluster)
+        if self._fenced_since is None:
+            etcd_on_disk.remember_cluster(data.cluster)
         if self._replaced == data.cluster or now < self._ask_former:
             return self._replaced == data.cluster
         self._ask_former = now + REST_SECONDS  # a node that is off costs the whole time for an answer
@@ -116,15 +161,24 @@ class EtcdMembership(Controller):
         self._replaced = data.cluster if lineage.is_replaced(data.cluster, said) else None
         return self._replaced is not None
 
+    def _fence_is_old(self, now: float) -> bool:
+        """Whether the recovery that has fenced this node has surely gone on without it: the node was off at its end."""
+        return self._fenced_since is not None and now - self._fenced_since >= FENCE_SECONDS
+
     async def _leave_the_former(self) -> bool:
-        """It joins the other etcd as a new member, if it should; its data is moved aside."""
+        """It joins the other etcd as a new member, if it should; its data is moved aside. A fence goes too: nobody else
+        takes it away."""
+        if etcd_on_disk.is_fenced():
+            etcd_on_disk.drop_fence()
+            self.log.say("the recovery that has fenced this node ended without it", component="own etcd member")
         self.log.tell(
             "own etcd member",
             "a recovery has replaced the etcd of this node's data: it stops, and joins as a new member",
         )
-        running, pod = await self._runs()
-        if etcd_on_disk.manifests():
+        running, pod = await self._own[FIRST.component].runs()
+        if etcd_on_disk.manifests() or etcd_on_disk.manifests(SECOND):
             etcd_on_disk.stop()
+            etcd_on_disk.stop(SECOND)
         elif running is False and pod is False:
             kept = etcd_on_disk.move_aside(self.clock.time())
             self.log.say(f"the data of a former etcd is kept in {kept}", component="own etcd member")
@@ -144,74 +198,62 @@ class EtcdMembership(Controller):
         return tuple(_desired(obj) for obj in self.objects.items.values())
 
     def _addresses(self, desired: tuple[Desired, ...]) -> list[str]:
-        """Whom to ask for the list: this node's own member first, if it has one."""
-        local = [etcd_seen.LOCAL] if etcd_on_disk.has_member() else []
-        return [*local, *etcd_on_disk.remembered_addresses(), *(spec.address for spec in desired)]
+        """Whom to ask for the list: this node's own members first, if it has any."""
+        return [*_local(), *etcd_on_disk.remembered_addresses(), *(spec.address for spec in desired)]
 
     def _remember(self, membership: Membership, desired: tuple[Desired, ...]) -> None:
-        """Without members that leave, so that they get no new connections, unless no other voter would remain."""
-        leaving = {spec.address for spec in desired if spec.reported and not spec.present}
+        """Without members that leave or are changed, so that they get no new connections, unless no other voter would
+        remain: etcd goes on accepting connections for seconds after it was told to stop, and answers none of them."""
+        leaving = {spec.address for spec in desired if spec.reported or (spec.has_turn and spec.should_change)}
         entries = [
-            {"name": member.name, "address": address_of(member), "learner": member.is_learner}
+            {
+                "name": member.name,
+                "address": host_of(address_of(member)),
+                "learner": member.is_learner,
+                **({"port": ports.ETCD_SECOND_CLIENT} if is_second(address_of(member)) else {}),
+            }
             for member in membership.members
         ]
-        staying = [entry for entry in entries if entry["address"] not in leaving]
+        gone = {(host_of(address), is_second(address)) for address in leaving}
+        staying = [entry for entry in entries if (entry["address"], "port" in entry) not in gone]
         kept = staying if any(not entry["learner"] for entry in staying) else entries
-        if etcd_on_disk.remember_members(sorted(kept, key=lambda entry: str(entry["address"]))):
+        if etcd_on_disk.remember_members(sorted(kept, key=lambda entry: (str(entry["address"]), "port" in entry))):
             self.log.say(f"etcd's members: {', '.join(_clause(entry) for entry in kept)}", component="etcd members")
 
     # --- this node's member ---
 
-    async def _own_member(self, desired: tuple[Desired, ...] | None, membership: Membership | None) -> bool:
+    async def _own_members(self, desired: tuple[Desired, ...] | None, membership: Membership | None) -> bool:
+        """Whether one of them needs another look soon."""
+        busy = False
         address = next((spec.address for spec in desired or () if spec.name == self.node), None)
-        mine = next((m for m in membership.members if address_of(m) == address), None) if membership else None
-        running, pod = await self._runs()
-        seen = etcd_local.Seen(
-            api=desired is not None,
-            cluster=None if membership is None else membership.cluster,
-            ids=frozenset(member.id for member in membership.members) if membership else frozenset(),
-            mine=None if mine is None else etcd_local.Listed(mine.id, bool(mine.client_urls)),
-            data=etcd_on_disk.data(),
-            manifests=etcd_on_disk.manifests(),
-            running=running,
-            pod=pod,
-            certificates=etcd_on_disk.has_certificates(),
-            fenced=etcd_on_disk.is_fenced(),
-        )
-        decision = etcd_local.decide(seen, self._local, self.clock.monotonic())
-        self._local = decision.memory
-        self.log.tell("own etcd member", decision.sentence)
-        if decision.action is not etcd_local.Action.NOTHING:
-            await self._object(self.node)  # raises if the API does not answer right now
-        match decision.action:
-            case etcd_local.Action.STOP:
-                etcd_on_disk.stop()
-            case etcd_local.Action.MOVE_ASIDE:
-                kept = etcd_on_disk.move_aside(self.clock.time())
-                self.log.say(f"the data of an earlier member is kept in {kept}", component="own etcd member")
-            case etcd_local.Action.START if membership is not None and mine is not None and address is not None:
-                await self._start(address, membership, mine.id)
-            case etcd_local.Action.CLAIM_LOST if mine is not None:
-                await self._tell(self.node, {"lostMemberID": f"{mine.id:x}"})
-        if decision.settled and mine is not None and self._status(self.node).get("lostMemberID") == f"{mine.id:x}":
-            await self._tell(self.node, {"lostMemberID": ""})  # its disk was mounted late
-        if desired is not None and mine is not None and not mine.is_learner:
-            await self._disconnect(desired, membership, mine.id)
-        return desired is not None and not decision.settled
+        for seat, name in ((FIRST, self.node), (SECOND, f"{self.node}{SECOND_SUFFIX}")):
+            spec = next((spec for spec in desired or () if spec.name == name), None)
+            own = self._own[seat.component]
+            if seat is SECOND and spec is None and not etcd_on_disk.has_second():
+                await self._forget_second(desired)
+                continue
+            decision, mine = await own.look(spec, address, membership, api=desired is not None)
+            busy = busy or not decision.settled
+            if spec is not None and mine is not None and not mine.is_learner:
+                await self._disconnect(spec, membership, mine.id)
+        return desired is not None and busy
 
-    async def _disconnect(self, desired: tuple[Desired, ...], membership: Membership | None, member: int) -> None:
+    async def _forget_second(self, desired: tuple[Desired, ...] | None) -> None:
+        if desired is not None and self._status(f"{self.node}{SECOND_SUFFIX}"):
+            await self.kube.patch(API_VERSION, KIND, self.node, {"status": {"second": None}}, subresource="status")
+
+    async def _disconnect(self, spec: Desired, membership: Membership | None, member: int) -> None:
         """Before this node's member leaves, its API server moves to the other members, if there are any."""
-        spec = next(spec for spec in desired if spec.name == self.node)
         alone = membership is None or sum(not known.is_learner for known in membership.members) < 2
-        if spec.present or not spec.reported or spec.disconnected == member or alone:
-            self._reported_since = None
+        if not spec.reported or spec.disconnected == member or alone:
+            self._reported_since.pop(spec.name, None)
             return
         now = self.clock.monotonic()
-        self._reported_since = now if self._reported_since is None else self._reported_since
+        since = self._reported_since.setdefault(spec.name, now)
         pod = self.hosted_api_server()
-        noted_for, _, noted = self._status(self.node).get("vacating", "").partition("/")
+        noted_for, _, noted = str(self._status(spec.name).get("vacating") or "").partition("/")
         seen = etcd_leaving.Seen(
-            reported_for=now - self._reported_since,
+            reported_for=now - since,
             noted=noted if noted_for == f"{member:x}" else None,
             pod=None if pod is None else pod["metadata"]["uid"],
             ends=pod is not None and "deletionTimestamp" in pod["metadata"],
@@ -221,50 +263,21 @@ class EtcdMembership(Controller):
         self.log.tell("leaving etcd", sentence)
         match step:
             case etcd_leaving.Step.NOTE:
-                await self._tell(self.node, {"vacating": f"{member:x}/{seen.pod}"})
+                await self._tell(spec.name, {"vacating": f"{member:x}/{seen.pod}"})
             case etcd_leaving.Step.RESTART if pod is not None:
                 await self.kube.delete("v1", "Pod", pod["metadata"]["name"], SYSTEM)
             case etcd_leaving.Step.CLAIM:
-                await self._tell(self.node, {"vacatedMemberID": f"{member:x}"})
-
-    async def _start(self, address: str, membership: Membership, member: int) -> None:
-        """From the template that `up` keeps in the API, with the current members."""
-        found = await self.kube.get("v1", "ConfigMap", etcd.TEMPLATE, SYSTEM)
-        if found is None:
-            self.log.tell("own etcd member", f"ConfigMap {SYSTEM}/{etcd.TEMPLATE} does not exist: run `autarky up`")
-            return
-        names = {
-            self.node if known.id == member else known.name: address_of(known)
-            for known in membership.members
-            if known.id == member or known.name
-        }
-        reported = etcd.Founding(etcd.initial_cluster(names), "existing")
-        template = etcd.read_template(found)
-        etcd_on_disk.start(etcd.filled(template, self.node, address, reported, written_for=member))
-
-    async def _runs(self) -> tuple[bool | None, bool | None]:
-        """Whether an etcd container runs here, and whether an etcd pod does; None where the runtime does not say."""
-        try:
-            containers, sandboxes = await self.cri.containers(), await self.cri.pods()
-        except AutarkyError:
-            return None, None
-        running = any(
-            found.name == ETCD and found.pod_namespace == SYSTEM and found.state in ("running", "unknown")
-            for found in containers
-        )
-        pod = any(
-            found.ready and found.namespace == SYSTEM and found.labels.get(NAME_LABEL) == ETCD for found in sandboxes
-        )
-        return running, pod
+                await self._tell(spec.name, {"vacatedMemberID": f"{member:x}"})
 
     # --- all members ---
 
     async def _everybody(self, desired: tuple[Desired, ...], membership: Membership) -> bool:
         """What only the agent beside the leader does; returns whether work is left for that agent."""
-        local = await self.etcd.status(etcd_seen.LOCAL) if etcd_on_disk.has_member() else None
-        if local is None or not local.leader or local.member != local.leader:
+        leading = await self._leading()
+        if leading is None:
             self._memory = etcd_members.Memory()
-            return not _settled(membership, desired)
+            return not etcd_members.settled(_listed(membership), desired)
+        at, local = leading
         members = await self.etcd.members(membership, local.leader)
         seen = Seen(
             own=local.member,
@@ -272,15 +285,28 @@ class EtcdMembership(Controller):
             members=members,
             desired=await self._reached(desired, membership),
             alarms=tuple(error for error in local.errors if ALARM in error),
-            replace_after=float(self.wanted().get("replaceAfterSeconds", etcd_members.REPLACE_SECONDS)),
+            replace_after=self._replace_after(),
         )
         decision = etcd_members.decide(seen, self._memory, self.clock.monotonic())
         self._memory = decision.memory
         self.log.tell("etcd members", decision.sentence)
         await self._tell_all(decision.reported)
-        if decision.action is not None and await self._still(decision.action, membership, local.leader):
-            await self._act(decision.action)
+        if decision.action is not None and await self._still(decision.action, membership, at, local.leader):
+            await self._act(decision.action, at)
         return not etcd_members.settled(members, desired)
+
+    def _replace_after(self) -> float:
+        """Without a ControlPlane nobody says how long, and nobody is replaced (rule 10)."""
+        wanted = self.wanted()
+        return math.inf if wanted is None else float(wanted.get("replaceAfterSeconds", etcd_members.REPLACE_SECONDS))
+
+    async def _leading(self) -> tuple[str, Said] | None:
+        """Where to ask the member of this node that leads etcd, and what it says; None where none does."""
+        for at in _local():
+            said = await self.etcd.status(at)
+            if said is not None and said.leader and said.member == said.leader:
+                return at, said
+        return None
 
     async def _reached(self, desired: tuple[Desired, ...], membership: Membership) -> tuple[Desired, ...]:
         """The desired members; those that should join with whether their nodes can be reached."""
@@ -290,33 +316,35 @@ class EtcdMembership(Controller):
         reachable = {spec.name for spec, answer in zip(joining, answers, strict=True) if answer}
         return tuple(etcd_members.reached(spec) if spec.name in reachable else spec for spec in desired)
 
-    async def _still(self, action: Action, membership: Membership, leader: int) -> bool:
+    async def _still(self, action: Action, membership: Membership, at: str, leader: int) -> bool:
         """Whether nothing has changed since the look: neither the EtcdMember nor etcd itself."""
-        live = await self._object(action.name)
-        held = self.objects.items.get((None, action.name))
+        name = action.name.removesuffix(SECOND_SUFFIX)
+        live, held = await self._object(name), self.objects.items.get((None, name))
         if live is None or held is None or _desired(live) != _desired(held):
             return False
-        now = await self.etcd.membership([etcd_seen.LOCAL])
-        local = await self.etcd.status(etcd_seen.LOCAL)
+        now = await self.etcd.membership([at])
+        local = await self.etcd.status(at)
         return now == membership and local is not None and local.member == local.leader == leader
 
     async def _object(self, name: str) -> Object | None:
         """The EtcdMember read from the API, not from the watch."""
         return await self.kube.get(API_VERSION, KIND, name)
 
-    async def _act(self, action: Action) -> None:
-        client = await self.etcd.local()
+    async def _act(self, action: Action, at: str) -> None:
+        client = await self.etcd.client(at)
         self.log.say(f"{action.verb.value}: {action.name} ({action.member:x})", component="etcd members")
         try:
             match action.verb:
                 case Verb.ADD:
-                    await client.add_learner(etcd.peer_url(action.address))
+                    await client.add_learner(peer_url(action.address))
                 case Verb.PROMOTE:
                     await client.promote(action.member)
                 case Verb.MOVE_LEADER:
                     await client.move_leader(action.target)
                 case Verb.REMOVE:
                     await client.remove(action.member)
+                case Verb.TURN:
+                    await self._tell(action.name, {"turn": action.revision})
         except ApiError as error:  # refused, or already done: the next look shows
             self.log.tell(f"{action.verb.value} {action.name}", f"etcd refuses: {error}")
             return
@@ -331,31 +359,57 @@ class EtcdMembership(Controller):
             await self._tell(name, status)
 
     async def _tell(self, name: str, status: Object) -> None:
-        before = self._status(name)
-        if (None, name) in self.objects.items and any(before.get(key) != value for key, value in status.items()):
-            await self.kube.patch(API_VERSION, KIND, name, {"status": status}, subresource="status")
+        """name: of the EtcdMember, or of its second member, which has a part of that one's status."""
+        before, own = self._status(name), name.removesuffix(SECOND_SUFFIX)
+        if (None, own) in self.objects.items and any(before.get(key) != value for key, value in status.items()):
+            part = {"second": status} if own != name else status
+            await self.kube.patch(API_VERSION, KIND, own, {"status": part}, subresource="status")
 
     def _status(self, name: str) -> Object:
-        return dict((self.objects.items.get((None, name)) or {}).get("status") or {})
+        own = name.removesuffix(SECOND_SUFFIX)
+        found = (self.objects.items.get((None, own)) or {}).get("status") or {}
+        return dict(found if own == name else found.get("second") or {})
+
+    def _noted(self) -> dict[str, Reported]:
+        """What the EtcdMembers say of the second members on their nodes."""
+        names = [str(obj["metadata"]["name"]) for obj in self.objects.items.values()]
+        found = {name: self._status(f"{name}{SECOND_SUFFIX}") for name in names}
+        return {
+            name: Reported(said.get("phase") == Phase.LEAVING.value, _id(said.get("vacatedMemberID")))
+            for name, said in found.items()
+        }
+
+
+def _local() -> list[str]:
+    """Where the members of this node answer."""
+    seats = ((FIRST, etcd_seen.LOCAL), (SECOND, etcd_seen.LOCAL_SECOND))
+    return [address for seat, address in seats if etcd_on_disk.has_member(seat)]
 
 
 def _desired(obj: Object) -> Desired:
     spec, status = obj["spec"], obj.get("status") or {}
-    lost, disconnected = status.get("lostMemberID"), status.get("vacatedMemberID")
+    revision = str(spec.get("revision") or "")
     return Desired(
         name=obj["metadata"]["name"],
         address=spec["address"],
         present=spec.get("state", "Member") == "Member",
         asked=obj["metadata"].get("creationTimestamp", ""),
-        lost=int(lost, 16) if lost else None,
+        lost=_id(status.get("lostMemberID")),
         reported=status.get("phase") == Phase.LEAVING.value,
-        disconnected=int(disconnected, 16) if disconnected else None,
+        disconnected=_id(status.get("vacatedMemberID")),
+        revision=revision,
+        outdated=bool(revision) and status.get("revision") != revision,
+        failed=bool(revision) and status.get("failedRevision") == revision,
+        has_turn=bool(revision) and status.get("turn") == revision,
     )
 
 
-def _settled(membership: Membership, desired: tuple[Desired, ...]) -> bool:
-    members = [Member(m.id, address_of(m), m.is_learner) for m in membership.members]
-    return etcd_members.settled(members, desired)
+def _id(text: object) -> int | None:
+    return int(str(text), 16) if text else None
+
+
+def _listed(membership: Membership) -> list[Member]:
+    return [Member(m.id, address_of(m), m.is_learner, bool(m.client_urls)) for m in membership.members]
 
 
 def _clause(entry: Mapping[str, object]) -> str:

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from autarky import places
+from autarky.control.etcd.decide.change import Change
 from autarky.control.etcd.decide.local import Data, Manifest
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.etcd import read_identity
+from autarky.model import ports
 from autarky.model.components import ETCD
+from autarky.model.etcd_members import second
 from autarky.ports import Object
 from autarky.render.node import manifest
 from autarky.store import NOT_UNDERSTOOD, write_private
@@ -28,27 +33,55 @@ MANIFESTS = Path(places.MANIFESTS)
 MEMBERS = Path(places.MEMBERS_FILE)
 
 
-def data() -> Data | None:
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a member of this node may be. component: of its pod, with which the names of its static pods begin."""
+
+    component: str
+    below: str
+    """Of DATA: the part of its path."""
+
+    @property
+    def data(self) -> Path:
+        return DATA / self.below
+
+    @property
+    def member(self) -> Path:
+        return self.data / "member"
+
+
+FIRST, SECOND = Seat(ETCD, ""), Seat(etcd.SECOND, Path(etcd.SECOND_DATA).name)
+"""The second one is for the time of a change of the only member (`decide.second`)."""
+KEPT_OF_CHANGE = "kept.change"
+"""What the first one had before the last such change. One is enough: its successor has had all of it."""
+
+
+def data(seat: Seat = FIRST) -> Data | None:
     """Whose data the directory contains; None where that cannot be determined."""
     try:
-        found = read_identity(DATA)
-        anything = MEMBER.exists()
+        found = read_identity(seat.data)
+        anything = seat.member.exists()
     except NOT_UNDERSTOOD:
         return None
     return Data(anything=anything) if found is None else Data(found.member, found.cluster, anything)
 
 
-def manifests() -> tuple[Manifest, ...] | None:
+def manifests(seat: Seat = FIRST) -> tuple[Manifest, ...] | None:
     """The static pods of etcd in place; None when they cannot be read."""
     try:
-        return tuple(_read(path) for path in _paths())
+        return tuple(_read(path) for path in _paths(seat))
     except OSError:
         return None
 
 
-def has_member() -> bool:
+def has_member(seat: Seat = FIRST) -> bool:
     """Whether a static pod of etcd is in place."""
-    return bool(manifests())
+    return bool(manifests(seat))
+
+
+def has_second() -> bool:
+    """Whether there is anything of a second member."""
+    return has_member(SECOND) or SECOND.data.exists()
 
 
 def is_fenced() -> bool:
@@ -56,15 +89,20 @@ def is_fenced() -> bool:
     return Path(places.ETCD_FENCE).exists()
 
 
+def drop_fence() -> None:
+    """Without putting the member back that it has taken away. OSError."""
+    Path(places.ETCD_FENCED).unlink(missing_ok=True)
+    Path(places.ETCD_FENCE).unlink(missing_ok=True)
+    _sync(Path(places.ETCD_FENCE).parent)
+
+
 def has_certificates() -> bool:
     return all(Path(path).exists() for path in etcd.PKI_FILES)
 
 
-def stop() -> None:
+def stop(seat: Seat = FIRST) -> None:
     """Remove etcd's static pods: the kubelet stops them. OSError."""
-    for path in _paths():
-        path.unlink(missing_ok=True)
-    _sync(MANIFESTS)
+    remove([path.name for path in _paths(seat)])
 
 
 def move_aside(now: float) -> Path:
@@ -73,20 +111,113 @@ def move_aside(now: float) -> Path:
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     kept = DATA / f"kept.{stamp}"
     kept.mkdir(mode=0o700, exist_ok=True)
+    return _moved(kept)
+
+
+def move_aside_for_change() -> Path:
+    """The same where a second member of this node has taken over all of it. What an earlier change has left gives way:
+    changes come more often than disks have room. OSError."""
+    kept = DATA / KEPT_OF_CHANGE
+    if MEMBER.exists() and kept.exists():
+        shutil.rmtree(kept)
+    kept.mkdir(mode=0o700, exist_ok=True)
+    return _moved(kept)
+
+
+def _moved(kept: Path) -> Path:
+    """Without the note of its cluster: at the next boot it would be taken for that of the data which comes then."""
+    Path(places.ETCD_CLUSTER).unlink(missing_ok=True)
     MEMBER.rename(kept / MEMBER.name)
     for directory in (kept, DATA):
         _sync(directory)
     return kept
 
 
-def start(pod: Object) -> None:
+def remove_second() -> None:
+    """Its data, once etcd does not list it and it does not run: whoever made it leave has had all of it. OSError."""
+    if SECOND.data.exists():
+        shutil.rmtree(SECOND.data)
+    _sync(DATA)
+
+
+def start(pod: Object, seat: Seat = FIRST) -> None:
     """Let the member start: write what it needs, then its static pod. OSError."""
     DATA.chmod(0o700)
-    MEMBER.mkdir(mode=0o700, exist_ok=True)
-    _sync(DATA)
-    write_private(MEMBER / Path(etcd.PEER_CA).name, CA.read_bytes())
+    seat.member.mkdir(mode=0o700, exist_ok=True, parents=True)
+    seat.data.chmod(0o700)
+    for directory in (seat.data, DATA):
+        _sync(directory)
+    write_private(seat.member / Path(etcd.PEER_CA).name, CA.read_bytes())
+    put(pod)
+
+
+def put(pod: Object) -> None:
+    """A static pod in place. OSError."""
     file = manifest(pod)
-    write_private(Path(file.path), file.content, mode=file.mode)
+    write_private(MANIFESTS / Path(file.path).name, file.content, mode=file.mode)
+
+
+def remove(names: Sequence[str]) -> None:
+    """These files of static pods. OSError."""
+    for name in names:
+        (MANIFESTS / name).unlink(missing_ok=True)
+    _sync(MANIFESTS)
+
+
+def pods_in_place(seat: Seat = FIRST) -> dict[str, Object] | None:
+    """File → static pod; an empty one where the file cannot be understood. None where they cannot be read."""
+    try:
+        return {path.name: _pod(path) for path in _paths(seat)}
+    except OSError:
+        return None
+
+
+def _pod(path: Path) -> Object:
+    try:
+        found = json.loads(path.read_bytes())
+        return dict(found) if isinstance(found, dict) else {}
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        return {}
+
+
+# --- a change of the member -------------------------------------------------------------------------
+
+
+def change() -> Change | None:
+    """The one that is under way, or was given up; None where there is none. OSError; ValueError for a damaged one."""
+    try:
+        text = Path(places.ETCD_CHANGE).read_text()
+    except FileNotFoundError:
+        return None
+    try:
+        return Change(**json.loads(text))
+    except TypeError as error:
+        raise ValueError(f"{places.ETCD_CHANGE}: {error}") from error
+
+
+def note_change(found: Change) -> None:
+    """OSError."""
+    write_private(Path(places.ETCD_CHANGE), (json.dumps(asdict(found), indent=2) + "\n").encode())
+
+
+def forget_change() -> None:
+    """OSError."""
+    Path(places.ETCD_CHANGE).unlink(missing_ok=True)
+    _sync(Path(places.ETCD_CHANGE).parent)
+
+
+def is_changing() -> bool:
+    """Whether a change is under way, also where that cannot be known."""
+    try:
+        found = change()
+    except (OSError, ValueError):
+        return True
+    return found is not None and not found.over
+
+
+# --- what this node knows of the members ------------------------------------------------------------
 
 
 def remember_members(members: Sequence[Object]) -> bool:
@@ -112,13 +243,18 @@ def remember_cluster(cluster: int) -> None:
 def remembered_addresses() -> list[str]:
     """Of the last known members; empty where none are known."""
     try:
-        return [str(member["address"]) for member in json.loads(MEMBERS.read_text())]
+        return [_address(member) for member in json.loads(MEMBERS.read_text())]
     except NOT_UNDERSTOOD:
         return []
 
 
-def _paths() -> list[Path]:
-    return sorted(path for path in MANIFESTS.iterdir() if path.match(f"{ETCD}-*.json"))
+def _address(member: Object) -> str:
+    address = str(member["address"])
+    return second(address) if member.get("port") == ports.ETCD_SECOND_CLIENT else address
+
+
+def _paths(seat: Seat) -> list[Path]:
+    return sorted(path for path in MANIFESTS.iterdir() if path.match(f"{seat.component}-*.json"))
 
 
 def _read(path: Path) -> Manifest:

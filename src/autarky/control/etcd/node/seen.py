@@ -2,7 +2,7 @@
 
 Contract: every member is asked by a client of its own, since only a member itself can report its own state. What does
 not answer in time is None or absent; nothing here raises AutarkyError except the changes, which the caller makes
-through `local()`.
+through `client()`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from autarky.errors import AutarkyError
 from autarky.etcd import EtcdClient, Membership, MemberStatus
 from autarky.etcd import Member as Listed
 from autarky.model import patience, ports
-from autarky.model.etcd_members import Member
+from autarky.model.etcd_members import Member, client_url, host_of, second
 
 LOCAL = "127.0.0.1"
+LOCAL_SECOND = second(LOCAL)
 ANSWER_SECONDS = patience.MEMBER_LOOK
 """For a list or a status; a member that is merely slow answers within it, and a missing answer does no harm."""
 CHANGE_SECONDS = patience.MEMBER_CHANGE
@@ -70,16 +71,16 @@ class EtcdSeen:
             for member, status in zip(membership.members, statuses, strict=True)
         )
 
-    async def local(self) -> EtcdClient:
-        """This node's own member, for what the leader must be asked. OSError without certificates."""
-        return await self._client(LOCAL)
+    async def client(self, address: str) -> EtcdClient:
+        """One member, for what only it can be asked. OSError without certificates."""
+        return await self._client(address)
 
     async def _client(self, address: str) -> EtcdClient:
         await self._renew()
         if address not in self._clients:
             pki = Path(PKI)
             self._clients[address] = EtcdClient(
-                [f"https://{address}:{ports.ETCD_CLIENT}"],
+                [client_url(address)],
                 ca_pem=(pki / "ca.crt").read_bytes(),
                 client_cert_pem=(pki / "server.crt").read_bytes(),
                 client_key_pem=(pki / "server.key").read_bytes(),
@@ -103,8 +104,10 @@ class EtcdSeen:
 
 
 def address_of(member: Listed) -> str:
-    """The host of its peer URL; empty where it has none."""
-    return next((urlsplit(url).hostname or "" for url in member.peer_urls), "")
+    """The host of its peer URL, with the port if it is the second one of a node; empty where it has none."""
+    found = next((urlsplit(url) for url in member.peer_urls), None)
+    host = (found.hostname or "") if found is not None else ""
+    return second(host) if host and found is not None and found.port == ports.ETCD_SECOND_PEER else host
 
 
 def _as_seen(member: Listed, status: MemberStatus | None, cluster: int, leader: int) -> Member:
@@ -118,7 +121,7 @@ async def accepts(address: str) -> bool:
     """Whether the node's kubelet accepts connections: a node that is down cannot start a member."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            _, writer = await asyncio.open_connection(address, ports.KUBELET)
+            _, writer = await asyncio.open_connection(host_of(address), ports.KUBELET)
     except (OSError, TimeoutError):
         return False
     writer.close()

@@ -25,6 +25,7 @@ from autarky.model import patience, ports
 from autarky.model.balancer import ApiNode, Balancer, EtcdNode
 from autarky.model.cluster import Cluster, Node
 from autarky.model.components import LOAD_BALANCER
+from autarky.model.etcd_members import SECOND_SUFFIX
 from autarky.model.files import File
 from autarky.render import pods
 from autarky.render.values import Inputs, Object
@@ -138,6 +139,9 @@ def config(balancer: Balancer) -> str:
     if balancer.etcd:
         sections.append(_etcd(balancer))
     made_of = asdict(balancer)
+    for member in made_of["etcd"]:
+        if member["port"] == ports.ETCD_CLIENT:
+            del member["port"]
     if not balancer.certificate:
         del made_of["certificate"]
     inputs = json.dumps(made_of, sort_keys=True)
@@ -169,7 +173,7 @@ def parse(text: str) -> Balancer | None:
             found["node"],
             bool(found["control_node"]),
             tuple(ApiNode(s["name"], s["address"], s["withdrawn"]) for s in found["servers"]),
-            tuple(EtcdNode(m["name"], m["address"]) for m in found["etcd"]),
+            tuple(EtcdNode(m["name"], m["address"], int(m.get("port", ports.ETCD_CLIENT))) for m in found["etcd"]),
             str(found.get("certificate", "")),
         )
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -339,10 +343,11 @@ def _etcd(balancer: Balancer) -> str:
             " on-marked-down shutdown-sessions\n"
         )
     write = _server if len(balancer.etcd) == 1 else _checked_server
-    own_is_there = any(member.name == balancer.node for member in balancer.etcd)
+    names_of_own = (balancer.node, f"{balancer.node}{SECOND_SUFFIX}")
+    own_is_there = any(member.name in names_of_own for member in balancer.etcd)
     for member in balancer.etcd:
-        own = member.name == balancer.node
-        address = f"{LOOPBACK if own else member.address}:{ports.ETCD_CLIENT}"
+        own = member.name in names_of_own
+        address = f"{LOOPBACK if own else member.address}:{member.port}"
         lines.append(write(member.name, address, first=own or not own_is_there) + "\n")
     return "".join(lines)
 

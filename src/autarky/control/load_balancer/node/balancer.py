@@ -29,10 +29,11 @@ from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.load_balancer.manifests.endpoints import KIND, NAME, NAMESPACE, slice_endpoints
 from autarky.control.load_balancer.node import haproxy
 from autarky.kube import KubeClient, Reflector
+from autarky.model import ports
 from autarky.model.balancer import Balancer, EtcdNode
 from autarky.model.components import API_SERVER
 from autarky.model.endpoint import Endpoint
-from autarky.ports import Clock
+from autarky.ports import Clock, Object
 from autarky.store import NOT_UNDERSTOOD, write_private
 
 POLL_SECONDS = 1.0
@@ -43,7 +44,7 @@ RELOAD_PAUSE = 10.0
 """Between two reloads: each may leave a worker behind, and changes of a cluster come several in a row. Also the time
 within which a requested reload must be seen."""
 MEMBERS = places.MEMBERS_FILE
-"""[{"name", "address", "learner"}], without those that are being removed."""
+"""[{"name", "address", "learner"}], without those that are being removed; with "port" for the second one of a node."""
 _CREDENTIALS = (nllb.ETCD_CLIENT_PATH, nllb.ETCD_CA_PATH)
 
 
@@ -169,10 +170,17 @@ def voting_members(text: str | None) -> tuple[EtcdNode, ...] | None:
     """From the list that the agent keeps; None when there is none, or it is malformed."""
     try:
         found = json.loads(text or "")
-        nodes = tuple(EtcdNode(m["name"], m["address"]) for m in found if not m.get("learner", False)) or None
+        nodes = tuple(_etcd_node(m) for m in found if not m.get("learner", False)) or None
         return nodes if nodes and all(isinstance(n.name, str) and _is_address(n.address) for n in nodes) else None
     except NOT_UNDERSTOOD:
         return None
+
+
+def _etcd_node(entry: Object) -> EtcdNode:
+    port = entry.get("port", ports.ETCD_CLIENT)
+    if port not in (ports.ETCD_CLIENT, ports.ETCD_SECOND_CLIENT):
+        raise ValueError(port)
+    return EtcdNode(entry["name"], entry["address"], port)
 
 
 def _is_address(text: object) -> bool:

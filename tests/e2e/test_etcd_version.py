@@ -1,0 +1,96 @@
+"""Another version of etcd and other arguments, by an edit of the ControlPlane, under load: of the only member, for
+which a second one on the same node stands in meanwhile.
+
+The cluster stays at the newer version: the tests build on each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from etcd_versions import NEWER, command_line, condition, etcd_now, wait_until_changed, wanted
+from ha import member_objects, nothing_failed
+from harness import TestCluster, one_node
+from recoveries import data_of, members_agree
+from rollouts import patch_plane
+
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900, func_only=True)]
+
+QUOTA = 3 * 2**30
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    cluster = make_cluster("t-etcd-version", **one_node())
+    cluster.up()
+    return cluster
+
+
+def is_alone(cluster: TestCluster) -> None:
+    """On its own ports, and nothing is left of the second one."""
+    assert list(etcd_now(cluster)) == ["n1"]
+    assert [name for name in cluster.static_pods("n1") if "etcd" in name] == [
+        name for name in cluster.static_pods("n1") if name.startswith("etcd-")
+    ]
+    assert "second" not in data_of(cluster, "n1")
+    assert "2479" not in cluster.shell("n1", "cat /var/lib/autarky/nllb/haproxy.cfg")
+    members_agree(cluster, ("n1",))
+
+
+@pytest.mark.chain("version")
+def test_a_quota_reaches_the_only_member_and_nobody_notices(cluster: TestCluster) -> None:
+    before, was = wanted(cluster), member_objects(cluster)["n1"]["status"]["memberID"]
+    with cluster.probed() as reports:
+        patch_plane(cluster, etcd={"quotaBytes": QUOTA})
+        wait_until_changed(cluster, before)
+    nothing_failed(reports[0])
+    assert f"--quota-backend-bytes={QUOTA}" in command_line(cluster, "n1")
+    assert member_objects(cluster)["n1"]["status"]["memberID"] != was
+    is_alone(cluster)
+    assert "nothing was changed" in cluster.up().stdout
+
+
+@pytest.mark.chain("version")
+def test_a_mistake_leaves_the_only_member_as_it_is_and_says_why(cluster: TestCluster) -> None:
+    before, pods = wanted(cluster), cluster.static_pods("n1")
+    with cluster.probed() as reports:
+        patch_plane(cluster, componentArguments={"etcd": {"nonsense": "1"}})
+        cluster.wait(
+            "it is rolled back",
+            lambda: condition(cluster, "SpecApplied")["reason"] == "EtcdRolledBack",
+            seconds=200,
+        )
+        assert "flag provided but not defined" in condition(cluster, "SpecApplied")["message"]
+        cluster.wait("as before", lambda: wanted(cluster) == before and cluster.static_pods("n1") == pods)
+    nothing_failed(reports[0])
+    is_alone(cluster)
+    patch_plane(cluster, componentArguments={"etcd": {"nonsense": None}})
+    cluster.wait("nothing is left to say", lambda: condition(cluster, "SpecApplied")["status"] == "True")
+    assert wanted(cluster) == before
+
+
+@pytest.mark.chain("version")
+def test_a_newer_minor_reaches_the_only_member_and_nobody_notices(cluster: TestCluster) -> None:
+    cluster.autarky("payload", "etcd", "push", NEWER, "--cluster", cluster.name)
+    before = wanted(cluster)
+    with cluster.probed() as reports:
+        patch_plane(cluster, etcd={"version": NEWER})
+        wait_until_changed(cluster, before)
+    nothing_failed(reports[0])
+    assert etcd_now(cluster)["n1"]["version"] == NEWER
+    is_alone(cluster)
+    assert "nothing was changed" in cluster.up().stdout
+
+
+@pytest.mark.chain("version")
+def test_an_older_minor_and_a_version_that_is_not_there_change_nothing(cluster: TestCluster) -> None:
+    before, pods = wanted(cluster), cluster.static_pods("n1")
+    for version, why in (("3.6.16", "an older minor cannot read"), ("3.9.0", "minors are not skipped")):
+        patch_plane(cluster, etcd={"version": version})
+        cluster.wait(version, lambda why=why: why in condition(cluster, "SpecApplied")["message"], seconds=60)
+    patch_plane(cluster, etcd={"version": "3.7.99"})
+    cluster.wait("no image", lambda: "payload etcd push" in condition(cluster, "SpecApplied")["message"], seconds=200)
+    patch_plane(cluster, etcd={"version": NEWER})
+    cluster.wait("nothing is left to say", lambda: condition(cluster, "SpecApplied")["status"] == "True")
+    assert (wanted(cluster), cluster.static_pods("n1")) == (before, pods)

@@ -1,0 +1,259 @@
+"""The node agent changes its own member of etcd: on a disk, with a kubelet in memory that runs what is on it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autarky import places
+from autarky.control.base.decision_log import DecisionLog
+from autarky.control.etcd.decide.change import LIMIT, STARTS
+from autarky.control.etcd.decide.leaving import RELOAD_SECONDS
+from autarky.control.etcd.decide.template import Request, effective, revision
+from autarky.control.etcd.manifests import members as etcd_members
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.etcd.node import changes
+from autarky.control.etcd.node import on_disk as etcd_on_disk
+from autarky.control.etcd.node.changes import EtcdChange
+from autarky.control.etcd.node.seen import EtcdSeen
+from autarky.etcd import Member, Membership, MemberStatus
+from autarky.kube import Reflector
+from autarky.model.components import ETCD
+from autarky.render.crds import API_VERSION
+from autarky.render.values import SYSTEM
+from fakes.clock import LoopClock
+from fakes.clusters import a_cluster, inputs_of
+from fakes.cri import FakeCri
+from fakes.kube import FakeKube
+
+pytestmark = pytest.mark.looptime
+BASE = etcd.template(inputs_of(a_cluster()), requested=False)
+OLD, NEW = effective(BASE, Request({})), effective(BASE, Request({"v": "1"}))
+IMAGE = BASE["containers"][0]["image"]
+ADDRESSES = {f"n{number}": f"192.0.2.1{number}" for number in (1, 2, 3)}
+
+
+@dataclass
+class Others(EtcdSeen):
+    """The members, all of which serve but the silent ones."""
+
+    silent: set[str] = field(default_factory=set)
+
+    async def membership(self, addresses: Iterable[str]) -> Membership | None:
+        members = (
+            Member(number, f"n{number}", (f"https://192.0.2.1{number}:2380",), ("https://x",), is_learner=False)
+            for number in (1, 2, 3)
+        )
+        return Membership(7, tuple(members))
+
+    async def status(self, address: str) -> MemberStatus | None:
+        if address in self.silent:
+            return None
+        return MemberStatus(int(address[-1]), 7, 2, "3.6.16", 1, 1, 1, 1, 1, is_learner=False, errors=())
+
+
+@dataclass
+class Node:
+    """n1 and its kubelet. works: whether a process with the new template stays."""
+
+    root: Path
+    works: bool = True
+    others: Others = field(default_factory=Others)
+    cri: FakeCri = field(default_factory=FakeCri)
+    kube: FakeKube = field(default_factory=FakeKube)
+    said: list[str] = field(default_factory=list)
+    runs: dict[str, str] = field(default_factory=dict)
+    """Static pod → its sandbox."""
+    seen: list[tuple[str, ...]] = field(default_factory=list)
+    """Which static pods there were, look by look."""
+
+    def pods(self) -> dict[str, Any]:
+        found = (json.loads(path.read_bytes()) for path in (self.root / "manifests").glob("etcd-*.json"))
+        return {pod["metadata"]["name"]: pod for pod in found}
+
+    def flags(self) -> list[str]:
+        return [word for pod in self.pods().values() for word in pod["spec"]["containers"][0]["command"]]
+
+    def kubelet(self) -> None:
+        pods = self.pods()
+        self.seen.append(tuple(pods))
+        for name in set(self.runs) - set(pods):
+            self.cri.end_sandbox(self.runs.pop(name))
+        for name, pod in pods.items():
+            stays = self.works or "--v=1" not in pod["spec"]["containers"][0]["command"]
+            if name not in self.runs:
+                self.runs[name] = self.cri.run_sandbox(f"{name}-n1", SYSTEM, pod["metadata"]["uid"])
+                self.start(name, 0, stays=stays)
+            elif not stays:
+                self.start(name, len([one for one in self.cri._containers_of(self.runs[name])]), stays=stays)
+
+    def start(self, name: str, attempt: int, *, stays: bool) -> None:
+        log = self.root / "log"
+        log.write_text('2026-01-01T00:00:00Z stderr F flag provided but not defined: -v\n2026 stderr F Usage:\n')
+        made = self.cri.create_container(self.runs[name], ETCD, IMAGE, attempt=attempt, log_path=str(log))
+        self.cri.start_container(made)
+        if not stays:
+            self.cri.exit_container(made, 1)
+
+    async def ready(self, port: int, path: str) -> int | None:
+        assert (port, path) == (2381, "/readyz")
+        return 200 if any(one.state == "running" for one in await self.cri.containers()) else None
+
+    async def ask(self, spec: Any, **status: str) -> str:
+        """The operator's part, and that of the agent beside the leader."""
+        wanted = revision(spec)
+        live = await self.kube.get(API_VERSION, etcd_members.KIND, "n1")
+        assert live is not None
+        before = live.get("status") or {}
+        self.kube.put({**live, "spec": {**live["spec"], "revision": wanted}, "status": {**before, **status}})
+        template = etcd.template_object(inputs_of(a_cluster()))
+        self.kube.put({**template, "data": {**template["data"], etcd.IN_FORCE_KEY: json.dumps(spec)}})
+        return wanted
+
+    async def status(self) -> dict[str, Any]:
+        live = await self.kube.get(API_VERSION, etcd_members.KIND, "n1")
+        return dict((live or {}).get("status") or {})
+
+
+@pytest.fixture
+async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    for name, path in (("DATA", "etcd"), ("MEMBER", "etcd/member"), ("MANIFESTS", "manifests"), ("CA", "ca.crt")):
+        monkeypatch.setattr(etcd_on_disk, name, tmp_path / path)
+    monkeypatch.setattr(etcd_on_disk, "MEMBERS", tmp_path / "etcd-members.json")
+    for name in ("ETCD_FENCE", "ETCD_CHANGE"):
+        monkeypatch.setattr(places, name, str(tmp_path / name.lower()))
+    (tmp_path / "manifests").mkdir()
+    found = Node(tmp_path)
+    monkeypatch.setattr(changes, "plain_status", found.ready)
+    found.kube.put(etcd_members.crd())
+    found.kube.put(etcd_members.member("n1", ADDRESSES["n1"], present=True))
+    founding = etcd.Founding(etcd.initial_cluster(ADDRESSES), "new")
+    etcd_on_disk.put(etcd.filled(OLD, "n1", ADDRESSES["n1"], founding, 1))
+    found.cri.put_image(IMAGE)
+    found.kubelet()
+    await found.ask(OLD)
+    return found
+
+
+@asynccontextmanager
+async def agent_of(node: Node) -> AsyncIterator[EtcdChange]:
+    clock = LoopClock()
+    copy = Reflector(node.kube, clock, API_VERSION, etcd_members.KIND)
+    watching = asyncio.create_task(copy.run())
+    await asyncio.sleep(1)
+    log = DecisionLog(lambda sentence, **_: node.said.append(sentence))
+    try:
+        yield EtcdChange("n1", node.kube, copy, node.cri, clock, log, asyncio.Event(), etcd=node.others)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def looks(agent: EtcdChange, node: Node, count: int) -> None:
+    for _ in range(count):
+        await agent.reconcile()
+        node.kubelet()
+        await asyncio.sleep(1)
+
+
+async def test_it_says_what_its_member_is_made_from_and_changes_nothing_without_its_turn(node: Node) -> None:
+    before = node.pods()
+    async with agent_of(node) as agent:
+        await looks(agent, node, 3)
+        assert (await node.status())["revision"] == revision(OLD)
+        await node.ask(NEW)
+        await looks(agent, node, 60)
+    assert (await node.status())["revision"] == ""
+    assert node.pods() == before
+
+
+async def test_with_its_turn_it_waits_for_the_load_balancers_and_then_changes(node: Node) -> None:
+    before = node.pods()
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, int(RELOAD_SECONDS) - 2)
+        assert node.pods() == before
+        await looks(agent, node, 12)
+    assert "--v=1" in node.flags()
+    assert (await node.status())["revision"] == revision(NEW)
+    assert not (node.root / "etcd_change").exists()
+    assert all(len(pods) <= 1 for pods in node.seen)
+    [pod] = node.pods().values()
+    assert pod["metadata"]["annotations"] == {etcd.WRITTEN_FOR: "1"}
+
+
+async def test_rule_5_killed_at_any_look_another_agent_goes_on_without_the_api(node: Node) -> None:
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, int(RELOAD_SECONDS) + 2)
+    assert (node.root / "etcd_change").exists()
+    for _ in range(10):
+        clock = LoopClock()
+        alone = Reflector(node.kube, clock, API_VERSION, etcd_members.KIND)  # never in sync
+        log = DecisionLog(lambda sentence, **_: node.said.append(sentence))
+        one = EtcdChange("n1", node.kube, alone, node.cri, clock, log, asyncio.Event(), etcd=node.others)
+        await looks(one, node, 1)
+    assert "--v=1" in node.flags()
+    assert not (node.root / "etcd_change").exists()
+    assert all(len(pods) <= 1 for pods in node.seen)
+
+
+async def test_one_that_is_not_healthy_goes_back_says_why_and_is_not_tried_again(node: Node) -> None:
+    before, node.works = node.pods(), False
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, int(RELOAD_SECONDS + LIMIT))
+        said = await node.status()
+        assert said["failedRevision"] == revision(NEW)
+        assert f"started {STARTS} times" in said["failure"]
+        assert "it said: flag provided but not defined: -v" in said["failure"]
+        assert node.pods() == before
+        looked = len(node.seen)
+        await looks(agent, node, 100)
+        assert node.seen[looked:] == [tuple(before)] * 100
+        await node.ask(OLD)
+        await looks(agent, node, 3)
+    said = await node.status()
+    assert (said["revision"], said["failedRevision"]) == (revision(OLD), "")
+    assert not (node.root / "etcd_change").exists()
+
+
+async def test_rule_3_it_does_not_begin_while_another_member_is_silent(node: Node) -> None:
+    before = node.pods()
+    node.others.silent.add("192.0.2.13")
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, 60)
+        assert node.pods() == before
+        node.others.silent.clear()
+        await looks(agent, node, 12)
+    assert "--v=1" in node.flags()
+
+
+async def test_an_image_that_is_not_there_and_cannot_be_fetched_stops_nothing(node: Node) -> None:
+    before = node.pods()
+    newer = effective(BASE, Request({}, "3.7.3"))
+    async with agent_of(node) as agent:
+        await node.ask(newer, turn=revision(newer))
+        await looks(agent, node, 30)
+    said = await node.status()
+    assert said["failedRevision"] == revision(newer)
+    assert "autarky payload etcd push" in said["failure"]
+    assert node.pods() == before
+
+
+async def test_while_a_recovery_has_fenced_the_node_nothing_is_done(node: Node) -> None:
+    (node.root / "etcd_fence").write_text("{}")
+    before = node.pods()
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, 60)
+    assert node.pods() == before
+    assert "revision" not in await node.status()
