@@ -82,13 +82,15 @@ class Verb(Enum):
 @dataclass(frozen=True, slots=True)
 class Member:
     """As in etcd's own list. address: of its peer URL. started: it has published its name, which it does once.
-    serves: it answered as this member just now; None if it was not asked."""
+    serves: it answered as this member just now; None if it was not asked. connected: whether the leader is connected to
+    it, as a peer; None if that is not known."""
 
     id: int
     address: str
     learner: bool = False
     started: bool = True
     serves: bool | None = None
+    connected: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

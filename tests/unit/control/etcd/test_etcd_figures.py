@@ -15,7 +15,17 @@ from prometheus_client import REGISTRY
 from autarky import places
 from autarky.control.base import etcd_metrics
 from autarky.control.base.decision_log import DecisionLog
-from autarky.control.etcd.decide.figures import LOOKS, SLOW_FSYNC, Figures, Judged, Memory, judge, read, slowest
+from autarky.control.etcd.decide.figures import (
+    LOOKS,
+    SLOW_FSYNC,
+    Figures,
+    Judged,
+    Memory,
+    connected_peers,
+    judge,
+    read,
+    slowest,
+)
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.node import on_disk as etcd_on_disk
 from autarky.control.etcd.node.figures import EtcdFigures, scraped
@@ -237,3 +247,13 @@ async def test_whoever_listens_in_its_place_is_not_etcd(monkeypatch: pytest.Monk
             read(await scraped())
     with pytest.raises(Unreachable):
         await scraped()
+
+
+def test_the_peers_that_a_member_is_connected_to() -> None:
+    text = (
+        'etcd_network_active_peers{Local="a1",Remote="b2"} 1\n'
+        'etcd_network_active_peers{Local="a1",Remote="c3"} 0\n'
+        'etcd_network_active_peers{Local="a1",Remote="8e9e05c52164694d"} 1\n'
+    )
+    assert connected_peers(text) == {0xB2, 0x8E9E05C52164694D}
+    assert connected_peers("") == frozenset()

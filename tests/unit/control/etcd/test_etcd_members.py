@@ -123,6 +123,26 @@ def test_rule_3_without_a_spare_or_a_quorum_of_the_rest_it_stays(members: list[M
     assert after(seen(members, desired), 0.0, 1e6).action is None
 
 
+def test_rule_2_one_that_the_leader_is_connected_to_is_not_gone_though_it_answers_no_client() -> None:
+    """Somebody occupies its clients' port, which has no limit."""
+    mute = replace(voter(3, serves=False), connected=True)
+    sight = seen([voter(1), voter(2), mute], [*WISHES, spec(4)])
+    assert after(sight, 0.0, 1e6).action is None
+    cut_off = replace(sight, members=(voter(1), voter(2), replace(mute, connected=False)))
+    memory = decide(sight, Memory(), 0.0).memory
+    memory = decide(cut_off, memory, 1000.0).memory
+    assert decide(cut_off, memory, 1000.0 + REPLACE_SECONDS - 1).action is None
+    assert decide(cut_off, memory, 1000.0 + REPLACE_SECONDS).action is not None
+
+
+def test_rule_10_without_a_control_plane_that_says_how_long_nobody_is_replaced() -> None:
+    sight = replace(seen(GONE, [*WISHES, spec(4)]), replace_after=float("inf"))
+    decision = after(sight, 0.0, 1e9)
+    assert decision.action is None
+    assert "repair it, or remove it" in decision.reported["n4"].message
+    assert "inf" not in decision.reported["n4"].message
+
+
 def test_rule_3_an_alarm_keeps_it() -> None:
     sight = replace(seen(GONE, [*WISHES, spec(4)]), alarms=("alarm:NOSPACE",))
     assert after(sight, 0.0, 1e6).action is None

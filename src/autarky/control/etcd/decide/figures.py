@@ -29,6 +29,7 @@ _LINE = re.compile(
     r"|disk_(?:wal_fsync|backend_commit)_duration_seconds_bucket))(?:\{([^}]*)\})? (\S+)$",
     re.MULTILINE,
 )
+_PEER = re.compile(r"^etcd_network_active_peers\{([^}]*)\} (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -47,6 +48,12 @@ class Figures:
     alarms: frozenset[str] = frozenset()
     fsync: Mapping[float, float] = field(default_factory=dict)
     commit: Mapping[float, float] = field(default_factory=dict)
+
+
+def connected_peers(text: str) -> frozenset[int]:
+    """The members that the one with these metrics is connected to, by their ids."""
+    found = ((dict(_LABEL.findall(labels)), float(number)) for labels, number in _PEER.findall(text))
+    return frozenset(int(label.get("Remote", "0"), 16) for label, number in found if number > 0)
 
 
 def read(text: str) -> Figures:

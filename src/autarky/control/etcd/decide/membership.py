@@ -183,7 +183,9 @@ def _observed(members: Sequence[Member], desired: Sequence[Desired], memory: Mem
         if member.learner:
             old = memory.learners.get(member.id, Learner(now, now))
             learners[member.id] = replace(old, alive=now) if member.serves else old
-    silent = {m.id: memory.silent.get(m.id, now) for m in members if not m.learner and m.serves is False}
+    # One whose clients' port somebody occupies is connected to the leader all the same, and votes.
+    gone = [m.id for m in members if not m.learner and m.serves is False and m.connected is not True]
+    silent = {member: memory.silent.get(member, now) for member in gone}
     voting = {member.address for member in members if not member.learner}
     pauses = {w.name: memory.pauses[w.name] for w in desired if w.name in memory.pauses and w.address not in voting}
     leaving = {w.name: memory.leaving.get(w.name, now) for w in desired if w.reported and not w.present}

@@ -13,25 +13,26 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
 
 from autarky.control.base.controller import Controller
 from autarky.control.base.decision_log import DecisionLog
 from autarky.control.common.pods import is_ready
+from autarky.control.etcd.decide import figures, lineage
 from autarky.control.etcd.decide import leaving as etcd_leaving
-from autarky.control.etcd.decide import lineage
 from autarky.control.etcd.decide import membership as etcd_members
 from autarky.control.etcd.decide.second import Reported, with_second
 from autarky.control.etcd.manifests.members import KIND
 from autarky.control.etcd.node import on_disk as etcd_on_disk
 from autarky.control.etcd.node import seen as etcd_seen
+from autarky.control.etcd.node.figures import scraped
 from autarky.control.etcd.node.on_disk import FIRST, SECOND
 from autarky.control.etcd.node.own import OwnMember
 from autarky.control.etcd.node.seen import EtcdSeen, address_of
-from autarky.errors import ApiError
+from autarky.errors import ApiError, AutarkyError
 from autarky.etcd import Membership
 from autarky.etcd import MemberStatus as Said
 from autarky.kube import Reflector
@@ -84,6 +85,7 @@ class EtcdMembership(Controller):
     hosted_api_server: Callable[[], Object | None]
     wanted: Callable[[], Object | None] = dict
     etcd: EtcdSeen = field(default_factory=EtcdSeen)
+    scrape: Callable[[], Awaitable[str]] = scraped
     busy: bool = field(default=False, init=False)
     """Whether the last look has left anything to do, for any agent, as far as this one can tell."""
     _own: dict[str, OwnMember] = field(default_factory=dict)
@@ -278,7 +280,7 @@ class EtcdMembership(Controller):
             self._memory = etcd_members.Memory()
             return not etcd_members.settled(_listed(membership), desired)
         at, local = leading
-        members = await self.etcd.members(membership, local.leader)
+        members = await self._with_peers(await self.etcd.members(membership, local.leader), at)
         seen = Seen(
             own=local.member,
             leader=local.leader,
@@ -294,6 +296,16 @@ class EtcdMembership(Controller):
         if decision.action is not None and await self._still(decision.action, membership, at, local.leader):
             await self._act(decision.action, at)
         return not etcd_members.settled(members, desired)
+
+    async def _with_peers(self, members: tuple[Member, ...], at: str) -> tuple[Member, ...]:
+        """Those that do not serve, with whether this node's member, which leads, is connected to them."""
+        if at != etcd_seen.LOCAL or all(member.serves for member in members):
+            return members
+        try:
+            connected = figures.connected_peers(await self.scrape())
+        except (AutarkyError, ValueError):
+            return members
+        return tuple(m if m.serves else replace(m, connected=m.id in connected) for m in members)
 
     def _replace_after(self) -> float:
         """Without a ControlPlane nobody says how long, and nobody is replaced (rule 10)."""
