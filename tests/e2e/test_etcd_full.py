@@ -68,6 +68,20 @@ def fill(cluster: TestCluster) -> None:
     raise AssertionError(f"etcd has taken {MOST_WRITES} times {BYTES} bytes: {member(cluster)}")
 
 
+def is_told_or_cleared(cluster: TestCluster) -> bool:
+    """Whether the agent says that nothing is left to give up; if not, it has cleared the alarm."""
+
+    def told() -> bool:
+        return "There is nothing left to give up" in said(cluster)
+
+    cluster.wait(
+        "the agent says so, or clears the alarm",
+        lambda: told() or member(cluster)["alarms"] == [],
+        seconds=TOLD_SECONDS,
+    )
+    return told()
+
+
 def sample(cluster: TestCluster, name: str) -> float | None:
     """A metric of the node agent."""
     lines = cluster.shell("n1", "curl -s http://127.0.0.1:10301/metrics").splitlines()
@@ -76,12 +90,12 @@ def sample(cluster: TestCluster, name: str) -> float | None:
 
 def test_a_full_etcd_says_what_to_do_and_takes_writes_again_once_objects_are_deleted(cluster: TestCluster) -> None:
     cluster.announce()
-    fill(cluster)
-    cluster.wait(
-        "the agent says that nothing is left to give up",
-        lambda: "There is nothing left to give up" in said(cluster),
-        seconds=TOLD_SECONDS,
-    )
+    for _ in range(5):  # what history and free pages take is had back first
+        fill(cluster)
+        if is_told_or_cleared(cluster):
+            break
+    else:
+        raise AssertionError("the alarm is cleared, however full it is")
     assert "is given up" in said(cluster), "the history was compacted before that was said"
     assert member(cluster)["alarms"] == ["NOSPACE"], "it is not cleared without space"
     assert not writes(cluster, "refused", 10)

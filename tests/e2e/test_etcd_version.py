@@ -14,6 +14,7 @@ from ha import member_objects, nothing_failed
 from harness import TestCluster, one_node
 from recoveries import data_of, members_agree
 from rollouts import patch_plane
+from slots import settled
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900, func_only=True)]
 
@@ -50,6 +51,7 @@ def test_a_quota_reaches_the_only_member_and_nobody_notices(cluster: TestCluster
     assert f"--quota-backend-bytes={QUOTA}" in command_line(cluster, "n1")
     assert member_objects(cluster)["n1"]["status"]["memberID"] != was
     is_alone(cluster)
+    cluster.wait("everything is healthy", lambda: settled(cluster), seconds=120)
     assert "nothing was changed" in cluster.up().stdout
 
 
@@ -82,6 +84,7 @@ def test_a_newer_minor_reaches_the_only_member_and_nobody_notices(cluster: TestC
     nothing_failed(reports[0])
     assert etcd_now(cluster)["n1"]["version"] == NEWER
     is_alone(cluster)
+    cluster.wait("everything is healthy", lambda: settled(cluster), seconds=120)
     assert "nothing was changed" in cluster.up().stdout
 
 

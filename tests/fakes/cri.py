@@ -94,6 +94,10 @@ class FakeCri:
         self._tell("created", made.id, pod)
         return made.id
 
+    def runs_of(self, sandbox_id: str) -> int:
+        """How many containers the sandbox has had."""
+        return len(list(self._containers_of(sandbox_id)))
+
     def start_container(self, container_id: str) -> None:
         self._change(container_id, started=self.now(), state="running")
         self._tell("started", container_id, self._pod_of(container_id))

@@ -92,7 +92,6 @@ FITTING = {
     ("the record of control nodes", "objects"),
     ("an answer to the probe", "objects"),
     ("the keys of that", "objects"),
-    ("the template of etcd's members", "objects"),
     ("an answer of etcd", "objects"),
 }
 """What may be any object: it is one, without what lies too deep."""

@@ -55,7 +55,7 @@ async def bring(
             await host.pull(taken.path, local, lambda come: progress.progress("snapshot: bytes", come, taken.size))
             files = await backup.files_of(host)
         intact = await asyncio.to_thread(snapshots.intact, local)
-        tried = await _tried(local, _etcd_for(marker.kubernetes, taken.version), progress)
+        tried = await _tried(local, marker.kubernetes, taken.version, progress)
         record = next((one.content for one in files if one.name.endswith("/state/cluster.json")), None)
         contents, parts = backup.archive_of(
             marker,
@@ -158,7 +158,7 @@ async def unpack(
             f"it was made without a quorum: it is what the member on {contents.node} had, and may lack writes"
         )
     await asyncio.to_thread(snapshots.intact, snapshot)
-    tried = await _tried(snapshot, _etcd_for(contents.kubernetes, contents.etcd.version), progress, listing)
+    tried = await _tried(snapshot, contents.kubernetes, contents.etcd.version, progress, listing)
     if tried != Tried(contents.etcd.revision, contents.etcd.keys):
         raise UserError(
             f"an etcd that is started from it has {tried.keys:,} keys of revision {tried.revision:,}, and had"
@@ -170,10 +170,10 @@ async def unpack(
 
 
 async def _tried(
-    snapshot: Path, release: Release, progress: Progress, listing: Callable[[Path], None] | None = None
+    snapshot: Path, kubernetes: str, etcd: str, progress: Progress, listing: Callable[[Path], None] | None = None
 ) -> Tried:
-    """Restored on this machine, into the etcd of that release."""
-    payload = await get_payload(release, progress)
+    """Restored on this machine. kubernetes: the version that the cluster has; etcd: of what has written it."""
+    payload = await get_payload(_etcd_for(kubernetes, etcd), progress)
     with _scratch() as programs:
         for name in ("etcd", "etcdctl", "etcdutl"):
             shutil.copyfile(payload.binaries[name].path, programs / name)

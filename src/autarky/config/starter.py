@@ -25,7 +25,6 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "defaults": 1,
     "sshConfig": "ssh_config",
     "etcd.external.lab": "etcd1",
-    "etcd.version": "3.7.3",
     "controlPlaneEndpoint": "api.example.org:6443",
     "extraArgs": {"kube-apiserver": {"v": "3"}},
     "certificates.leafLifetime": "720h",
@@ -33,7 +32,9 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "certificates.caDirectory": "ca",
 }
 """Path in the spec → the example for a field that has no default."""
-LEFT_OUT: Final = frozenset(f"etcd.external.{name}" for name in ("endpoints", "caFile", "certFile", "keyFile"))
+LEFT_OUT: Final = frozenset(
+    {"etcd.version", *(f"etcd.external.{name}" for name in ("endpoints", "caFile", "certFile", "keyFile"))}
+)
 """Fields that exclude another one in the file: docs/cluster-file.md explains both ways."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9._/-]*")
 _NO_TEXT = frozenset({"true", "false", "null"})

@@ -22,10 +22,10 @@ from autarky.control.common import understood
 from autarky.control.control_nodes.node import parts as control_parts
 from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.drift.decide import applied
-from autarky.control.etcd import operator as operator_etcd
 from autarky.control.etcd.decide import wanted as etcd_wanted
 from autarky.control.etcd.node import on_disk as etcd_on_disk
 from autarky.control.etcd.node.membership import _desired
+from autarky.control.etcd.operator import members as operator_etcd
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.load_balancer.node import balancer as load_balancer
 from autarky.control.rollout.operator import rollouts as operator_rollouts

@@ -39,7 +39,7 @@ from autarky.control.control_nodes.node.role import ControlNode
 from autarky.control.etcd.manifests.members import KIND
 from autarky.control.etcd.node import telling as etcd_telling
 from autarky.control.etcd.node.changes import EtcdChange
-from autarky.control.etcd.node.figures import EtcdFigures
+from autarky.control.etcd.node.figures import EtcdFigures, own_alarms
 from autarky.control.etcd.node.membership import EtcdMembership
 from autarky.control.etcd.node.quorum import EtcdQuorum
 from autarky.control.etcd.node.upkeep import EtcdUpkeep
@@ -311,7 +311,8 @@ def _upkeep_of_etcd(
     pending = PendingEvents(log.tell, etcd_telling.FILE)
     events = etcd_telling.EtcdEvents(kube, clock, log.tell, lambda: own() or api.own_node, pending)
     upkeep = EtcdUpkeep(clock, log, events.happened, lambda: members.busy, wanted)
-    figures = EtcdFigures(node, kube, log, events.happened, own, lambda: upkeep.trouble)
+    alarms = partial(own_alarms, upkeep.etcd)
+    figures = EtcdFigures(node, kube, log, events.happened, own, lambda: upkeep.trouble, alarms)
     return upkeep, figures, events
 
 

@@ -25,8 +25,8 @@ from autarky.control.certificates.operator import Serving
 from autarky.control.checkpoint.operator import StandbyRights
 from autarky.control.control_nodes.operator.api_servers import ApiServers
 from autarky.control.control_nodes.operator.roles import ControlNodes, phases_of
-from autarky.control.etcd.operator import EtcdMembers
-from autarky.control.etcd.operator_template import EtcdTemplate
+from autarky.control.etcd.operator.members import EtcdMembers
+from autarky.control.etcd.operator.template import EtcdTemplate
 from autarky.control.guards.operator import Guards
 from autarky.control.levels.operator import Spec
 from autarky.control.load_balancer.operator import Endpoints

@@ -19,8 +19,8 @@ from autarky.control.common.pods import is_ready, is_what_it_says
 from autarky.control.control_nodes.operator.roles import ControlNodes
 from autarky.control.drift.decide import applied
 from autarky.control.drift.decide.field_owners import edits
-from autarky.control.etcd.operator import EtcdMembers
-from autarky.control.etcd.operator_template import EtcdTemplate
+from autarky.control.etcd.operator.members import EtcdMembers
+from autarky.control.etcd.operator.template import EtcdTemplate
 from autarky.control.leadership.decide import reported as level_3_reported
 from autarky.control.levels.operator import Spec, not_understood
 from autarky.control.rollout.decide.good_revision import content_of

@@ -15,7 +15,7 @@ from autarky.control.base.controller import ClusterController
 from autarky.control.base.operator_view import View
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
-from autarky.control.etcd.operator import EtcdMembers
+from autarky.control.etcd.operator.members import EtcdMembers
 from autarky.control.guards.manifests import all as admission
 from autarky.control.guards.manifests.nodes import ORDERS
 from autarky.control.guards.manifests.policies import POLICY

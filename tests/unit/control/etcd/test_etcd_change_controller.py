@@ -92,11 +92,11 @@ class Node:
                 self.runs[name] = self.cri.run_sandbox(f"{name}-n1", SYSTEM, pod["metadata"]["uid"])
                 self.start(name, 0, stays=stays)
             elif not stays:
-                self.start(name, len([one for one in self.cri._containers_of(self.runs[name])]), stays=stays)
+                self.start(name, self.cri.runs_of(self.runs[name]), stays=stays)
 
     def start(self, name: str, attempt: int, *, stays: bool) -> None:
         log = self.root / "log"
-        log.write_text('2026-01-01T00:00:00Z stderr F flag provided but not defined: -v\n2026 stderr F Usage:\n')
+        log.write_text("2026-01-01T00:00:00Z stderr F flag provided but not defined: -v\n2026 stderr F Usage:\n")
         made = self.cri.create_container(self.runs[name], ETCD, IMAGE, attempt=attempt, log_path=str(log))
         self.cri.start_container(made)
         if not stays:

@@ -148,10 +148,17 @@ class Node:
     beside: str = ""
     own: Object | None = None
 
+    raised: frozenset[str] | None = None
+    """The alarms of the member; None: not known."""
+
     def controller(self) -> EtcdFigures:
         log = DecisionLog(lambda sentence, **_: self.log.append(sentence))
         happened = lambda reason, message: self.events.append((reason, message))  # noqa: E731
-        return EtcdFigures("n1", self.kube, log, happened, lambda: self.own, lambda: self.beside, scrape=self.scraped)
+        asked = (lambda: self.own, lambda: self.beside, self.alarms)
+        return EtcdFigures("n1", self.kube, log, happened, *asked, scrape=self.scraped)
+
+    async def alarms(self) -> frozenset[str] | None:
+        return self.raised
 
     async def scraped(self) -> str:
         text = self.says.pop(0)

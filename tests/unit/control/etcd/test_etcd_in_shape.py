@@ -9,7 +9,7 @@ import pytest
 from autarky.control.common import understood
 from autarky.control.etcd.decide.wanted import Wanted
 from autarky.control.etcd.manifests import members as etcd_members
-from autarky.control.etcd.operator import _settled
+from autarky.control.etcd.operator.members import _settled
 from autarky.control.status import decide as plane_status
 from autarky.ports import Object
 

@@ -16,7 +16,7 @@ from autarky.control.control_nodes.decide.procedure import Step
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.etcd.manifests.members import GUARD, IDEA, KIND
-from autarky.control.etcd.operator import GUARDED, EtcdMembers
+from autarky.control.etcd.operator.members import GUARDED, EtcdMembers
 from autarky.control.status import decide as plane_status
 from autarky.model.cluster import Level
 from autarky.ports import Object

@@ -196,8 +196,8 @@ STEPS = st.sampled_from(["membership", "first", "second", "kubelet", "killed", "
 def test_rules_1_and_3_cut_anywhere_there_is_always_a_member_with_all_data_and_it_converges(
     works: bool, steps: list[str]
 ) -> None:
-    """Wherever the agent is killed or the power fails, there is a quorum whenever there is power; and in the end there is
-    one member on its own ports, with the new template if that works."""
+    """Wherever the agent is killed or the power fails, there is a quorum whenever there is power; and in the end there
+    is one member on its own ports, with the new template if that works."""
     node = Node(works)
     calm = ["start", "membership", "first", "second", "kubelet", "later"] * 60
     for step in [*steps, *calm]:

@@ -92,7 +92,9 @@ def test_one_that_a_member_is_not_healthy_with_goes_back_and_is_not_tried_again_
     corrected = decide(BASE, good, back.kept, reports(revision(RUNS)))
     assert corrected.kept == Kept(effective(BASE, good), RUNS)
     assert not corrected.rolled_back
-    repeated = decide(BASE, bad, decide(BASE, NOTHING, back.kept, reports(revision(RUNS))).kept, reports(revision(RUNS)))
+    repeated = decide(
+        BASE, bad, decide(BASE, NOTHING, back.kept, reports(revision(RUNS))).kept, reports(revision(RUNS))
+    )
     assert repeated.rolled_back, "the same mistake again, with nothing else in between"
 
 

@@ -16,7 +16,7 @@ from autarky.control.etcd.decide.template import revision
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.etcd.manifests.members import KIND
-from autarky.control.etcd.operator_template import EtcdTemplate
+from autarky.control.etcd.operator.template import EtcdTemplate
 from autarky.model.cluster import Level
 from autarky.render import crds
 from autarky.render.crds import API_VERSION

@@ -10,7 +10,8 @@ import pytest
 
 from autarky.control.backup.operator import Schedules
 from autarky.control.control_nodes.operator.roles import ControlNodes
-from autarky.control.etcd.operator import EtcdMembers
+from autarky.control.etcd.operator.members import EtcdMembers
+from autarky.control.etcd.operator.template import EtcdTemplate
 from autarky.control.levels.operator import Spec
 from autarky.control.rollout.operator.rollouts import CONTENT_SECONDS, Rollouts
 from autarky.control.status.operator import PlaneStatus
@@ -35,7 +36,9 @@ async def status_of(world: World, kube: FakeKube | None = None) -> AsyncIterator
         etcd = EtcdMembers(world.say, view, world.kube, dict)
         control_nodes = ControlNodes(world.say, view, world.kube, clock, dict, _serves)
         schedules = Schedules(world.say, view, world.kube, clock)
-        yield duty, PlaneStatus(world.say, view, world.kube, clock, duty, spec, etcd, control_nodes, schedules)
+        template = EtcdTemplate(world.say, view, world.kube)
+        shown = PlaneStatus(world.say, view, world.kube, clock, duty, spec, etcd, template, control_nodes, schedules)
+        yield duty, shown
 
 
 async def _serves(_url: str) -> None:

@@ -17,8 +17,8 @@ from autarky.control.backup.operator import Schedules
 from autarky.control.certificates import decide as certificates
 from autarky.control.control_nodes.operator.roles import ControlNodes
 from autarky.control.drift.decide import applied
-from autarky.control.etcd.operator import EtcdMembers
-from autarky.control.etcd.operator_template import EtcdTemplate
+from autarky.control.etcd.operator.members import EtcdMembers
+from autarky.control.etcd.operator.template import EtcdTemplate
 from autarky.control.leadership.decide import reported as level_3_reported
 from autarky.control.levels.operator import Spec
 from autarky.control.rollout.operator.rollouts import Rollouts
@@ -29,7 +29,7 @@ from autarky.doctor.diagnosis import ClusterEvidence, diagnose
 from autarky.ports import Object
 from autarky.render.crds import API_VERSION
 from fakes.clock import LoopClock
-from fakes.editions import TOLD, a_later_release
+from fakes.editions import TOLD, a_later_release, the_first_release
 from unit.control.world import GOOD, SCHEDULER, World, becomes_good, revision_label, rounds
 
 if TYPE_CHECKING:
@@ -154,6 +154,10 @@ async def test_the_condition_of_backups_is_there_with_a_schedule_and_false_when_
 async def test_the_condition_of_defaults_names_those_of_a_later_release_until_they_are_applied(
     good: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    the_first_release(monkeypatch)
+    made = await plane(good)
+    old = {**made, "spec": {**made["spec"], "defaults": 1}}
+    good.kube.put(applied.with_record(old, old))
     async with duty_of(good) as duty:
         await duty.reconcile()
         assert conditions(await status(good))["DefaultsCurrent"][0] == "True"

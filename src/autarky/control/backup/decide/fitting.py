@@ -23,8 +23,14 @@ class Side:
 
 
 def refuse_unfit(archive: Side, cluster: Side) -> None:
-    """Refused where it is of another cluster, or of another version than the cluster can read. A name is no proof, and
-    the archive does not say who has made it: the CA does."""
+    """Refused where it is of another cluster, or of another version than the cluster can read."""
+    refuse_another_cluster(archive, cluster)
+    refuse_newer_etcd(archive.etcd, cluster.etcd)
+    refuse_another_kubernetes(archive.kubernetes, cluster.kubernetes)
+
+
+def refuse_another_cluster(archive: Side, cluster: Side) -> None:
+    """A name is no proof, and the archive does not say who has made it: the CA does."""
     if cluster.ca is None or archive.ca != cluster.ca:
         raise Refused(
             SAME_CLUSTER,
@@ -32,18 +38,25 @@ def refuse_unfit(archive: Side, cluster: Side) -> None:
             f" {cluster.cluster} with the CA {_short(cluster.ca)}",
             "restore it into its own cluster; where no machine is left of that, see `autarky recover`",
         )
-    if _minor(archive.etcd) > _minor(cluster.etcd):
+
+
+def refuse_newer_etcd(data: str, cluster: str) -> None:
+    """data: the version that has written it. cluster: the newest version that its hosts can run."""
+    if minor_of(data) > minor_of(cluster):
         raise Refused(
             OWN_VERSION,
-            f"its snapshot is of etcd {archive.etcd}, and this cluster has etcd {cluster.etcd}",
+            f"its snapshot is of etcd {data}, and this cluster has etcd {cluster}",
             "bring the cluster to that version first",
         )
-    if _version(archive.kubernetes) != _version(cluster.kubernetes):
+
+
+def refuse_another_kubernetes(data: str, cluster: str) -> None:
+    if _version(data) != _version(cluster):
         raise Refused(
             OWN_VERSION,
-            f"it was made with Kubernetes {archive.kubernetes}, and this cluster has {cluster.kubernetes}: its control"
+            f"it was made with Kubernetes {data}, and this cluster has {cluster}: its control"
             " plane in the API would not fit what is on the nodes",
-            f"bring the cluster to {archive.kubernetes} first",
+            f"bring the cluster to {data} first",
         )
 
 
@@ -59,7 +72,7 @@ def _version(text: str) -> Version:
         raise UserError(f"{text!r} is no version of Kubernetes", fix="use another backup") from error
 
 
-def _minor(version: str) -> tuple[int, int]:
+def minor_of(version: str) -> tuple[int, int]:
     """UserError where it is no version."""
     try:
         major, minor = version.removeprefix("v").split(".")[:2]

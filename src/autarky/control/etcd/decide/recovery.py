@@ -5,6 +5,8 @@ Invariants:
   can be read acknowledged is in it;
 - a log with a damaged record ends before it, whatever was acknowledged behind: another one is taken if that is no older
   than what can be read of it, and else a person chooses;
+- data of an etcd that a later recovery has replaced is never chosen, also not by a person: its successor has
+  acknowledged writes since;
 - data of different clusters is never compared: their logs say nothing about each other. Then a person chooses;
 - the choice of a person stands, and what it loses is told;
 - the new etcd begins far above every revision that any client may have seen, of whatever history: one that has seen a
@@ -14,7 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 BUMP = 1_000_000_000
@@ -45,11 +47,17 @@ class Choice:
     lost: tuple[int, str] | None = None
 
 
-def choose(logs: Sequence[Log], wanted: str | None = None) -> Choice:
+def choose(logs: Sequence[Log], wanted: str | None = None, replaced: Mapping[int, str] | None = None) -> Choice:
+    """replaced: the clusters that later recoveries have replaced → when."""
+    old = {one.node: replaced[one.cluster] for one in logs if one.cluster in replaced} if replaced else {}
+    logs = [one for one in logs if one.node not in old]
+    if wanted in old:
+        return Choice(None, f"the data of {wanted} is of an etcd that the recovery of {old[wanted]} has replaced")
     if wanted is not None:
         return _named(logs, wanted)
     if not logs:
-        return Choice(None, "no host that answers has data of etcd")
+        others = "".join(f"; that of {node} was replaced by the recovery of {at}" for node, at in sorted(old.items()))
+        return Choice(None, f"no host that answers has data of etcd{others}")
     if len({one.cluster for one in logs}) > 1:
         whose = ", ".join(f"{one.node}: {one.cluster:x}" for one in sorted(logs, key=lambda one: one.node))
         return Choice(None, f"the hosts have data of different clusters of etcd ({whose})")

@@ -1,7 +1,7 @@
 """The controller that shows how this node's own etcd member is: as metrics of the agent, as events, and as the trouble
 that its EtcdMember reports.
 
-Contract: twice a minute it reads the member's metrics from the node's loopback, and nothing else; the API is only
+Contract: twice a minute it reads the member's metrics from the node's loopback, and its alarms; the API is only
 written to when the trouble changes. A member that does not answer is down in the metrics, and no trouble: whether it
 is gone is for others to say.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from autarky.control.base import etcd_metrics as metrics
@@ -20,6 +20,7 @@ from autarky.control.etcd.decide import figures
 from autarky.control.etcd.decide.figures import Figures
 from autarky.control.etcd.manifests.members import KIND
 from autarky.control.etcd.node import on_disk as etcd_on_disk
+from autarky.control.etcd.node.seen import LOCAL, EtcdSeen
 from autarky.errors import AutarkyError, Unreachable
 from autarky.model import patience, ports
 from autarky.ports import Kube, Object
@@ -48,10 +49,22 @@ async def scraped() -> str:
     return content.decode(errors="replace")
 
 
+async def own_alarms(etcd: EtcdSeen) -> frozenset[str] | None:
+    """The kinds of alarms of this node's member; None where that is not known. Its own metric of them,
+    `etcd_debugging_server_alarms`, stays after the alarm was cleared (seen with 3.6.16)."""
+    status = await etcd.status(LOCAL)
+    try:
+        found = await (await etcd.client(LOCAL)).alarms()
+    except (AutarkyError, OSError, ValueError):
+        return None
+    return None if status is None else frozenset(one.kind for one in found if one.member == status.member)
+
+
 @dataclass(slots=True)
 class EtcdFigures(Controller):
     """happened(reason, message): reports an event. own(): this node's EtcdMember, None where etcd has none. beside():
-    what else needs a person, by the controller that looks after all members."""
+    what else needs a person, by the controller that looks after all members. alarms(): of this member, None where they
+    are not known."""
 
     name: ClassVar[str] = SUBJECT
     rest: ClassVar[float | None] = LOOK_SECONDS
@@ -62,6 +75,7 @@ class EtcdFigures(Controller):
     happened: Callable[[str, str], None]
     own: Callable[[], Object | None]
     beside: Callable[[], str]
+    alarms: Callable[[], Awaitable[frozenset[str] | None]]
     scrape: Callable[[], Awaitable[str]] = scraped
     _before: Figures | None = None
     _memory: figures.Memory = field(default_factory=figures.Memory)
@@ -85,6 +99,8 @@ class EtcdFigures(Controller):
             self._before = None
             self.log.tell(SUBJECT, f"the metrics of this node's etcd member cannot be read: {error}")
             return
+        if (raised := await self.alarms()) is not None:
+            found = replace(found, alarms=raised)
         before, self._before = self._before, found
         fsync = None if before is None else figures.slowest(before.fsync, found.fsync)
         commit = None if before is None else figures.slowest(before.commit, found.commit)

@@ -109,7 +109,7 @@ class Node:
 
 
 @given(st.booleans(), st.lists(st.sampled_from(["agent", "kubelet", "killed"]), max_size=60))
-def test_rule_5_killed_anywhere_it_ends_with_one_member_that_serves_and_never_two(works: bool, steps: list[str]) -> None:
+def test_rule_5_killed_anywhere_it_ends_with_one_that_serves_and_never_two(works: bool, steps: list[str]) -> None:
     """Never two static pods, and with a template that does not work the former one is back."""
     node, memory, now = Node(works), Memory(), 0.0
     for step in [*steps, *["agent", "kubelet"] * 40]:
