@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from recoveries import (
     backed_up,
     documented,
     members_agree,
+    restored,
     runs_a_new_pod,
     typed,
     write,
@@ -67,10 +69,16 @@ def grown(cluster: TestCluster) -> TestCluster:
     return TestCluster(cluster.name, nodes(*CONTROL))
 
 
-def all_are_ready(cluster: TestCluster) -> bool:
-    """All pods of the workload."""
-    asked = ("-n", SPACE, "get", "deployment", "works", "-o", "jsonpath={.status.readyReplicas}")
-    return cluster.kubectl(*asked) == "3"
+def all_were_started_since(cluster: TestCluster, begun: datetime) -> bool:
+    """All pods of the workload, on the one machine: what the backup says of them is from before."""
+    found = json.loads(cluster.kubectl("-n", SPACE, "get", "pods", "-l", "app=works", "-o", "json"))["items"]
+    running = [
+        one["state"]["running"]["startedAt"]
+        for pod in found
+        for one in pod["status"].get("containerStatuses") or []
+        if pod["spec"].get("nodeName") == "n1" and one.get("ready") and "running" in one["state"]
+    ]
+    return len([at for at in running if datetime.fromisoformat(at) > begun]) == 3
 
 
 def _deployment(cluster: TestCluster) -> dict[str, object]:
@@ -99,11 +107,12 @@ def test_a_backup_brings_it_up_on_one_new_machine_as_documented(cluster: TestClu
     planned = recover(cluster, kept, "--dry-run")
     assert "begin etcd on n1" in planned
     assert not cluster.has_host("n1")
+    begun = datetime.now(UTC)
     recover(cluster, kept)
     assert written(cluster) == {"before": "1"}
     found = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
     assert [one["metadata"]["name"] for one in found] == ["n1"]
-    cluster.wait("the workload is back", lambda: all_are_ready(cluster), seconds=240)
+    cluster.wait("the workload is back", lambda: all_were_started_since(cluster, begun), seconds=240)
     runs_a_new_pod(cluster, "after", "n1")
     wait_until_healthy(cluster)
     members_agree(cluster, ["n1"])
@@ -130,3 +139,15 @@ def test_it_grows_to_three_again(grown: TestCluster, kept: Path) -> None:
     members_agree(grown)
     wait_until_healthy(grown)
     assert written(grown) == {"before": "1"}
+
+
+def test_a_backup_of_one_member_is_restored_into_three(grown: TestCluster, kept: Path) -> None:
+    """It knows nothing of the other nodes, whose kubelets run."""
+    write(grown, after="1")
+    restored(grown, kept / "of-one", Keys(kept))
+    assert written(grown) == {"before": "1"}
+    grown.up()
+    members_agree(grown)
+    wait_until_healthy(grown)
+    for node in CONTROL:
+        runs_a_new_pod(grown, f"again-{node}", node)

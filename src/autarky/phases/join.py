@@ -16,14 +16,16 @@ from __future__ import annotations
 import secrets
 import string
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Interface, IPv4Network
 
 from autarky.control.addons import add_ons_of
 from autarky.control.agents.manifests import node_agent as agent
+from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
-from autarky.errors import Conflict
+from autarky.errors import Conflict, TimedOut
 from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.model.files import File
@@ -44,6 +46,8 @@ from autarky.render.values import SYSTEM
 TOKEN_LIFETIME = timedelta(minutes=30)
 RANGE_BITS = 24
 """Of a node's range of pod addresses: kube-controller-manager's default."""
+STATUS_SECONDS = 45.0
+"""For the first status of a Node that a running kubelet did not make: it reports every ten seconds."""
 _ALPHABET = string.ascii_lowercase + string.digits
 WITHIN = 120.0
 """Seconds within which the kubelet of a node that joined before must be started, or the node is left out: less than the
@@ -179,7 +183,22 @@ async def _registered_with(context: Context, node: Node, said: str) -> bool:
         await context.kube().create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}, "spec": spec})
     except Conflict:
         return False
+    await _filled_in(context, node)
     return True
+
+
+async def _filled_in(context: Context, node: Node) -> None:
+    """Until its kubelet, which runs, has reported what the node has room for. A kubelet that starts while its Node says
+    that there is room for no pod rejects its static pods, and never tries them again."""
+
+    async def look() -> str | None:
+        live = await context.kube().get("v1", "Node", node.name)
+        allocatable = ((live or {}).get("status") or {}).get("allocatable") or {}
+        return None if allocatable.get("pods") else "its Node has no status yet"
+
+    what = f"the kubelet of {node.name} reports what its node has"
+    with suppress(TimedOut):
+        await poll_until(what, look, timeout=STATUS_SECONDS, progress=context.silence, clock=context.clock)
 
 
 async def _lacks_credentials(host: Host) -> bool:
