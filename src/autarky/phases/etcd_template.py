@@ -14,7 +14,7 @@ from autarky.control.etcd.decide import template as etcd_template
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.etcd.manifests.members import KIND
 from autarky.engine.deadline import poll_until
-from autarky.engine.phase import Change
+from autarky.engine.phase import Change, Warn
 from autarky.errors import ApiError, UserError
 from autarky.model.cluster import Level
 from autarky.phases.context import Context
@@ -32,15 +32,16 @@ class AwaitEtcd:
     title: str = "Wait for etcd's members"
     timeout: float = 1800
 
-    async def plan(self, context: Context) -> Sequence[Change]:
-        if not await context.api_answers():
+    async def plan(self, context: Context) -> Sequence[Change | Warn]:
+        if not await context.api_answers() or (left := await _left(context)) is None:
             return []
-        left = await _left(context)
-        return [] if left is None else [Change(f"wait: {left}")]
+        if away := await _members_away(context):
+            return [Warn(f"etcd: {left}: no member is changed while {', '.join(away)} does not answer", in_plan=True)]
+        return [Change(f"wait: {left}")]
 
     async def run(self, context: Context, progress: Progress) -> None:
         async def look() -> str | None:
-            return await _left(context)
+            return None if await _members_away(context) else await _left(context)
 
         what = "etcd's members are made from the present template"
         await poll_until(what, look, timeout=self.timeout, progress=progress, clock=context.clock)
@@ -82,18 +83,29 @@ def _refuse_given_up(plane: Object, live: Object, wanted: Object) -> None:
             raise UserError(f"etcd runs as before: {condition.get('message', '')}", fix=FIX)
 
 
-async def _members_left(context: Context, revision: str) -> str | None:
+async def _members_away(context: Context) -> list[str]:
+    """The members on hosts that do not answer: the others are changed when they serve, which is not waited for."""
+    found = [obj["metadata"]["name"] for obj in await _members(context) if _stays(obj)]
+    return sorted(name for name in found if name in context.absent)
+
+
+async def _members(context: Context) -> Sequence[Object]:
     try:
-        members = await context.kube().list(API_VERSION, KIND)
+        return await context.kube().list(API_VERSION, KIND)
     except ApiError as error:
         if error.status != 404:
             raise
-        return None
+        return ()
+
+
+def _stays(obj: Object) -> bool:
+    return bool(obj["spec"].get("state", "Member") == "Member")
+
+
+async def _members_left(context: Context, revision: str) -> str | None:
     waiting = []
-    for obj in members:
-        spec, status = obj["spec"], obj.get("status") or {}
-        if spec.get("state", "Member") != "Member" or obj["metadata"]["name"] in context.absent:
-            continue
+    for obj in filter(_stays, await _members(context)):
+        status = obj.get("status") or {}
         if status.get("failedRevision") == revision:
             why = status.get("failure") or "it is not healthy with the present template"
             raise UserError(f"the member of etcd on {obj['metadata']['name']} runs as before: {why}", fix=FIX)
