@@ -52,6 +52,17 @@ def nothing_failed(report: Report, *, writes: int = 20) -> None:
     _tell_what_was_slow(report)
 
 
+def only_writes_under_way_failed(report: Report, *, moves: int = 1) -> None:
+    """etcd drops what is proposed while its leadership moves: a write that is under way just then gets no answer in
+    time, or an error. Each of the two writers has one under way. Nothing else fails, and nothing that was acknowledged
+    is lost. moves: of the leadership."""
+    nothing_lost(report)
+    failed = Counter(failure["stream"] for failure in report["failures"])
+    assert failed.keys() <= {WRITES, KEPT_WRITES}, report
+    assert all(number <= moves for number in failed.values()), report
+    assert {failure["kind"] for failure in report["failures"]} <= {"timeout", "http-status"}, report
+
+
 def nothing_lost(report: Report, *, only_server_killed: bool = False) -> None:
     """Whatever failed meanwhile: what was acknowledged is there and was seen to be, the watch has shown all of it,
     and in the end the API served again. Something was tried: writes were acknowledged."""

@@ -12,6 +12,7 @@ import pytest
 from etcd_versions import NEWER, command_line, condition, etcd_now, wait_until_changed, wanted
 from ha import member_objects, nothing_failed
 from harness import TestCluster, one_node
+from judgement import only_writes_under_way_failed
 from recoveries import data_of, members_agree
 from rollouts import patch_plane
 from slots import settled
@@ -42,12 +43,12 @@ def is_alone(cluster: TestCluster) -> None:
 
 
 @pytest.mark.chain("version")
-def test_a_quota_reaches_the_only_member_and_nobody_notices(cluster: TestCluster) -> None:
+def test_a_quota_reaches_the_only_member_while_it_serves(cluster: TestCluster) -> None:
     before, was = wanted(cluster), member_objects(cluster)["n1"]["status"]["memberID"]
     with cluster.probed() as reports:
         patch_plane(cluster, etcd={"quotaBytes": QUOTA})
         wait_until_changed(cluster, before)
-    nothing_failed(reports[0])
+    only_writes_under_way_failed(reports[0], moves=2)
     assert f"--quota-backend-bytes={QUOTA}" in command_line(cluster, "n1")
     assert member_objects(cluster)["n1"]["status"]["memberID"] != was
     is_alone(cluster)
@@ -75,13 +76,13 @@ def test_a_mistake_leaves_the_only_member_as_it_is_and_says_why(cluster: TestClu
 
 
 @pytest.mark.chain("version")
-def test_a_newer_minor_reaches_the_only_member_and_nobody_notices(cluster: TestCluster) -> None:
+def test_a_newer_minor_reaches_the_only_member_while_it_serves(cluster: TestCluster) -> None:
     cluster.autarky("payload", "etcd", "push", NEWER, "--cluster", cluster.name)
     before = wanted(cluster)
     with cluster.probed() as reports:
         patch_plane(cluster, etcd={"version": NEWER})
         wait_until_changed(cluster, before)
-    nothing_failed(reports[0])
+    only_writes_under_way_failed(reports[0], moves=2)
     assert etcd_now(cluster)["n1"]["version"] == NEWER
     is_alone(cluster)
     cluster.wait("everything is healthy", lambda: settled(cluster), seconds=120)
