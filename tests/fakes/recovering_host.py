@@ -37,6 +37,8 @@ from fakes.etcd_log import Writer, numbers
 from fakes.host import FakeHost
 
 LOG, DATABASE = "member/wal/0.wal", "member/snap/db"
+LOOKS = ("made", "log", "lone")
+"""Steps of `recover.sh` that change nothing."""
 
 
 class Cut(Enum):
@@ -158,10 +160,13 @@ class RecoveringEtcd:
 
 @dataclass
 class RecoveringHost(FakeHost):
-    """off: its machine is. fails: step or program → what it says when it fails. free: bytes."""
+    """off: its machine is. cut_off: it runs, and does not answer to us. no_route: nor do other hosts reach its member.
+    fails: step or program → what it says when it fails. free: bytes."""
 
     etcd: RecoveringEtcd = field(kw_only=True)
     off: bool = False
+    cut_off: bool = False
+    no_route: bool = False
     process: bool = False
     fails: dict[str, str] = field(default_factory=dict)
     free: int = 10**12
@@ -229,7 +234,7 @@ class RecoveringHost(FakeHost):
     # --- ports.Host ---
 
     def _there(self) -> None:
-        if self.off or (self.etcd.is_cut and self.etcd.how is Cut.KILLED):
+        if self.off or self.cut_off or (self.etcd.is_cut and self.etcd.how is Cut.KILLED):
             raise Unreachable(f"{self.name} does not answer")
 
     def _act(self, what: str) -> None:
@@ -318,7 +323,7 @@ class RecoveringHost(FakeHost):
 
     def _remove_all(self, directories: Sequence[str]) -> Completed:
         for directory in directories:
-            if not directory.startswith(f"{places.HOST_ROOT}/scratch"):
+            if not directory.startswith((f"{places.HOST_ROOT}/scratch", f"{places.RUN}/")):
                 self._act(f"rm -rf {directory}")
             self.files.pop(directory, None)
             for path in self._below(directory):
@@ -329,7 +334,8 @@ class RecoveringHost(FakeHost):
 
     def _step(self, step: str, arguments: Sequence[str], stdin: bytes) -> Completed:
         if step in self.fails:
-            self._act(step)
+            if step not in LOOKS:
+                self._act(step)
             return Completed(1, b"", self.fails[step])
         done: Completed = getattr(self, f"_{step}_step")(arguments, stdin)
         return done
@@ -340,7 +346,7 @@ class RecoveringHost(FakeHost):
             path for path in self.files if path.startswith(f"{ETCD_DATA}/recovery.") and path.endswith("/ready")
         ]:
             work = path.removesuffix("/ready")
-            word = "made" if self._below(f"{work}/new/member") else "placed"
+            word = "made" if self._below(f"{work}/new/member") and f"{work}/kept" not in self.files else "placed"
             lines.append(f"{word} {work.partition('recovery.')[2]}")
         return _said(*lines)
 
@@ -351,6 +357,12 @@ class RecoveringHost(FakeHost):
             self.files[f"{scratch}/0.wal.gz"] = (gzip.compress(self.files[f"{data}/{LOG}"][0]), 0o600)
             lines = ["log 0.wal", f"size {len(self.files[f'{data}/{DATABASE}'][0])}"]
         return _said(*lines, f"free {self.free}")
+
+    def _lone_step(self, arguments: Sequence[str], stdin: bytes) -> Completed:
+        [data] = arguments
+        found = sorted(name for name in self.left() if name.startswith("kept."))
+        is_lone = len(found) == 1 and not self._below(f"{data}/member")
+        return _said(*[f"{data}/{name}" for name in found if is_lone])
 
     def _begin_step(self, arguments: Sequence[str], stdin: bytes) -> Completed:
         self._act("begin")
@@ -435,18 +447,24 @@ class RecoveringHost(FakeHost):
 
     def _etcdctl(self, argv: Sequence[str]) -> Completed:
         self.etcd.agents_look()
-        cluster, arguments = self._answering(), argv[6:-1]
-        if cluster is None or argv[1] not in self._endpoints(cluster):
+        member, arguments = self._asked(argv[1]), argv[6:-1]
+        cluster = None if member is None else member._answering()
+        if member is not None and member.runs is not None and cluster is None and arguments == ["endpoint", "status"]:
+            return self._said_by(member.runs, arguments, without_quorum=True)
+        if cluster is None:
             return Completed(1, b"", "Error: context deadline exceeded")
         found = self._said_by(cluster, arguments)
         return self._changed(cluster, arguments) if found is None else found
 
-    def _endpoints(self, cluster: int) -> list[str]:
-        """Options that name a member which runs: this host's own, or one by its address."""
-        addresses = [self.etcd.hosts[name].host_facts.address for name in self.etcd.running(cluster)]
-        return [f"--endpoints=https://{one}:2379" for one in ("127.0.0.1", *addresses)]
+    def _asked(self, option: str) -> RecoveringHost | None:
+        """The one whose member is meant: this host's own, or one by its address; None where it cannot be reached."""
+        address = option.removeprefix("--endpoints=https://").removesuffix(":2379")
+        if address in ("127.0.0.1", self.host_facts.address):
+            return self
+        found = [one for one in self.etcd.hosts.values() if one.host_facts.address == address]
+        return next((one for one in found if not one.no_route), None)
 
-    def _said_by(self, cluster: int, arguments: Sequence[str]) -> Completed | None:
+    def _said_by(self, cluster: int, arguments: Sequence[str], *, without_quorum: bool = False) -> Completed | None:
         """None: this is no question."""
         values, voters = self.etcd.values[cluster], self.etcd.voters[cluster]
         learners = self.etcd.learners.get(cluster, {})
@@ -455,7 +473,8 @@ class RecoveringHost(FakeHost):
                 rows = [self._row(name, one, name in learners) for name, one in {**voters, **learners}.items()]
                 return _json({"header": {"cluster_id": cluster}, "members": rows})
             case ["endpoint", "status"]:
-                status = {"header": {"member_id": 1, "cluster_id": cluster}, "leader": voters.get(self.etcd.leader, 0)}
+                leader = 0 if without_quorum else voters.get(self.etcd.leader, 0)
+                status = {"header": {"member_id": 1, "cluster_id": cluster}, "leader": leader}
                 return _json([{"Status": status}])
             case ["get", "revision-of-the-store", "--keys-only"]:
                 return _json({"header": {"revision": values["revision"]}})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autarky import places
-from autarky.cli.options import cluster_options, dry_run_option, output_option, yes_option
+from autarky.cli.options import abandon_option, cluster_options, dry_run_option, output_option, yes_option
 from autarky.cli.say import say
 from autarky.cli.session import operation, run_async
 from autarky.control.etcd.decide.maintenance import KEPT_REVISIONS, EtcdSeen, MemberSeen, findings
@@ -204,20 +204,26 @@ async def _fetch(it: Etcd, target: Path, progress: Progress) -> None:
 @etcd.command("recover-quorum")
 @cluster_options
 @click.option("--from", "source", metavar="NODE", help="Whose data; default: the newest that can be read.")
+@abandon_option
 @output_option
 @dry_run_option
 @yes_option
 def recover_quorum(
-    file: Path | None, cluster: str | None, source: str | None, output: str, dry_run: bool, yes: bool
+    file: Path | None, cluster: str | None, source: str | None, abandon: bool, output: str, dry_run: bool, yes: bool
 ) -> None:
     """Make a new etcd from the data of a member that is left, after most members are lost.
 
     Works with the API down. The members that can be reached are fenced first, and join the new etcd by themselves; so
     does every other one when its machine is back. Make sure that machines which do not answer are off: most members of
-    the old etcd, cut off together, would go on without the rest.
+    the old etcd, cut off together, would go on without the rest. It waits a minute for etcd to come back by itself,
+    and is refused where a member serves that it cannot fence.
     """
+    from autarky.cli.recovery import abandon as give_up
     from autarky.cli.recovery import recover_quorum as recover
 
+    if abandon:
+        give_up("etcd recover-quorum", file, cluster, source, output, dry_run=dry_run, yes=yes)
+        return
     recover(file, cluster, source, output, dry_run=dry_run, yes=yes)
 
 

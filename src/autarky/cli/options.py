@@ -60,6 +60,11 @@ output_option = click.option(
     help="json: events as JSON Lines on standard output; plain: one line per event.",
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+abandon_option = click.option(
+    "--abandon",
+    is_flag=True,
+    help="Give up a recovery that was interrupted, while its data is not in its place: what it has fenced runs again.",
+)
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 

@@ -74,7 +74,7 @@ async def _from_data(file: Path | None, node: str, output: str, *, dry_run: bool
     from autarky.cli.up import bring_up
     from autarky.cli.wiring import load_cluster
     from autarky.errors import Refused
-    from autarky.phases.recovery.looking import ONLY_WITHOUT_QUORUM
+    from autarky.phases.recovery.resuming import ONLY_WITHOUT_QUORUM
     from autarky.phases.recovery.state import FromMember, Recovery
 
     found = load_cluster(file, None)

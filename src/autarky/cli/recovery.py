@@ -9,7 +9,7 @@ from autarky.cli.options import confirm
 from autarky.cli.session import run_async, run_phases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from autarky.control.backup.decide.loss import Written
     from autarky.engine.phase import Phase
@@ -34,6 +34,21 @@ def recover_quorum(
     run_async(lambda: recover("etcd recover-quorum", found, recovery, output, dry_run=dry_run))
 
 
+def abandon(
+    name: str, file: Path | None, cluster: str | None, named: str | None, output: str, *, dry_run: bool, yes: bool
+) -> None:
+    """Whatever kind of recovery it was. named: a node whose word counts, where no control node of the file is left."""
+    from autarky.cli.wiring import load_cluster
+    from autarky.phases.recovery.state import FromMember, Recovery
+    from autarky.workflows.recovery import abandoning
+
+    found = load_cluster(file, cluster)
+    if not dry_run:
+        confirm(f"Give up the recovery of cluster {found.name}'s etcd that was interrupted?", yes=yes)
+    steps = abandoning(Recovery(FromMember(named)))
+    run_async(lambda: run_steps(name, found, steps, output, dry_run=dry_run))
+
+
 async def recover(
     name: str,
     found: Cluster,
@@ -44,15 +59,20 @@ async def recover(
     after_look: Phase[Context] | None = None,
     then: Callable[[], Mapping[str, Written]] | None = None,
 ) -> None:
-    from autarky.cli.wiring import build_context
     from autarky.workflows.recovery import phases
+
+    await run_steps(name, found, phases(recovery, after_look, then), output, dry_run=dry_run)
+
+
+async def run_steps(name: str, found: Cluster, steps: Sequence[Phase[Context]], output: str, *, dry_run: bool) -> None:
+    from autarky.cli.wiring import build_context
 
     context = build_context(found)
     try:
         await run_phases(
             name,
             f"etcd of cluster {found.name}",
-            phases(recovery, after_look, then),
+            steps,
             context,
             output=output,
             dry_run=dry_run,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autarky.cli.backup import identity_option, passphrase_option, unlock_of
-from autarky.cli.options import cluster_options, confirm, dry_run_option, output_option, yes_option
+from autarky.cli.options import abandon_option, cluster_options, confirm, dry_run_option, output_option, yes_option
 from autarky.cli.session import operation, run_async
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from autarky.control.backup.decide.fitting import Side
     from autarky.control.backup.decide.loss import Written
     from autarky.model.cluster import Cluster
+    from autarky.phases.recovery.state import Recovery
 
 
 @click.command()
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     "--on", "node", metavar="NODE", help="The control node where the new etcd begins; default: etcd's leader."
 )
 @click.option("--undo", is_flag=True, help="Take the last restore, or recovery, back.")
+@click.option("--again", is_flag=True, help="With --undo: also if the last one has itself taken one back.")
+@click.option("--made", metavar="TIME", help="With --undo: only the recovery of that time, which may be an old one.")
+@abandon_option
 @output_option
 @dry_run_option
 @yes_option
@@ -41,6 +45,9 @@ def restore(
     passphrase_file: Path | None,
     node: str | None,
     undo: bool,
+    again: bool,
+    made: str | None,
+    abandon: bool,
     output: str,
     dry_run: bool,
     yes: bool,
@@ -49,30 +56,61 @@ def restore(
 
     The archive is verified and compared with the cluster before anything is touched; --dry-run shows what was written
     since, and would be lost. The API is away for some seconds. etcd begins again with one member; the others join it.
-    The data from before is kept: --undo takes it up again. Keys, certificates and files of the nodes stay as they are.
+    The data from before is kept: --undo takes it up again, and shows before what that takes away. Keys, certificates
+    and files of the nodes stay as they are.
     """
+    from autarky.cli.recovery import abandon as give_up
     from autarky.cli.wiring import load_cluster
 
-    if undo == (archive is not None):
-        raise click.UsageError("Give a FILE, or --undo.")
-    if undo and (identities or passphrase_file is not None or node is not None):
-        raise click.UsageError("--undo goes without --identity, --passphrase-file and --on.")
-    found = load_cluster(file, cluster)
-    if not dry_run:
-        what = "what was there before the last restore or recovery" if undo else str(archive)
-        confirm(f"Replace everything in the API of cluster {found.name} by {what}?", yes=yes)
-    if archive is None:
-        run_async(lambda: _undo(found, output, dry_run=dry_run))
+    if [undo, abandon, archive is not None].count(True) != 1:
+        raise click.UsageError("Give a FILE, or --undo, or --abandon.")
+    if archive is None and (identities or passphrase_file is not None or node is not None):
+        raise click.UsageError("--undo and --abandon go without --identity, --passphrase-file and --on.")
+    if not undo and (again or made is not None):
+        raise click.UsageError("--again and --made go with --undo.")
+    if abandon:
+        give_up("restore", file, cluster, None, output, dry_run=dry_run, yes=yes)
         return
+    found = load_cluster(file, cluster)
+    if archive is None:
+        _undo(found, output, again=again, made=made, dry_run=dry_run, yes=yes)
+        return
+    if not dry_run:
+        confirm(f"Replace everything in the API of cluster {found.name} by {archive}?", yes=yes)
     unlock = unlock_of(identities, passphrase_file)
     run_async(lambda: _restore(found, archive, unlock, node, output, dry_run=dry_run))
 
 
-async def _undo(found: Cluster, output: str, *, dry_run: bool) -> None:
+def _undo(found: Cluster, output: str, *, again: bool, made: str | None, dry_run: bool, yes: bool) -> None:
     from autarky.cli.recovery import recover
+    from autarky.cli.say import say
     from autarky.phases.recovery.state import FromKept, Recovery
 
-    await recover("restore", found, Recovery(FromKept()), output, dry_run=dry_run)
+    if not dry_run and not yes:
+        at, sentences = run_async(lambda: _looked(found, Recovery(FromKept(again, made))))
+        for sentence in sentences:
+            say(sentence, err=True)
+        before = at or "the recovery that is under way"
+        confirm(f"Replace everything in the API of cluster {found.name} by what was there before {before}?", yes=False)
+        made = at or made  # nothing else was agreed to
+    run_async(lambda: recover("restore", found, Recovery(FromKept(again, made)), output, dry_run=dry_run))
+
+
+async def _looked(found: Cluster, recovery: Recovery) -> tuple[str | None, list[str]]:
+    """(The time of the recovery that would be taken back; what is to be said of it.) Raises what would refuse it."""
+    from autarky.cli.wiring import build_context
+    from autarky.engine.phase import Warn
+    from autarky.phases.recovery.judging import JudgeVersions
+    from autarky.phases.recovery.looking import LookForData
+
+    context = build_context(found)
+    try:
+        said = [*await LookForData(recovery).plan(context), *await JudgeVersions(recovery).plan(context)]
+    finally:
+        await context.close()
+    recovered = recovery.found[recovery.seat].recovered
+    at = None if recovery.made or recovered is None else recovered.at
+    return at, [one.sentence for one in said if isinstance(one, Warn)]
 
 
 async def _restore(
@@ -97,18 +135,26 @@ async def _restore(
                 listing=lambda keys: then.update(read_keys(keys.read_bytes())),
             )
         name = f"{archive.name}, made {contents.made}"
-        recovery = Recovery(FromSnapshot(snapshot, name, snapshot.stat().st_size, contents.etcd.revision, node))
+        size, said = snapshot.stat().st_size, contents.etcd
+        recovery = Recovery(FromSnapshot(snapshot, name, size, said.revision, node, said.version))
         tell = TellLoss(recovery, lambda: then)
         await recover("restore", found, recovery, output, dry_run=dry_run, after_look=tell, then=lambda: then)
 
 
 def _refuse_unfit(contents: Contents, found: Cluster) -> None:
+    """What can be said before the hosts are asked which etcd they have: that of the release, or any newer one that is
+    known here (`phases.recovery.judging`)."""
     from autarky import places
-    from autarky.control.backup.decide.fitting import Side, refuse_unfit
+    from autarky.control.backup.decide import fitting
+    from autarky.payload import known_etcd_versions
     from autarky.pki import PkiStore
 
-    backup = Side(contents.cluster, contents.ca, contents.kubernetes, contents.etcd.version)
-    refuse_unfit(backup, side_of(found, PkiStore(places.cluster_dir(found.name) / "pki").fingerprint()))
+    backup = fitting.Side(contents.cluster, contents.ca, contents.kubernetes, contents.etcd.version)
+    cluster = side_of(found, PkiStore(places.cluster_dir(found.name) / "pki").fingerprint())
+    fitting.refuse_another_cluster(backup, cluster)
+    if fitting.minor_of(backup.etcd) > max(fitting.minor_of(str(one)) for one in known_etcd_versions()):
+        fitting.refuse_newer_etcd(backup.etcd, cluster.etcd)
+    fitting.refuse_another_kubernetes(backup.kubernetes, cluster.kubernetes)
 
 
 def side_of(found: Cluster, ca: str | None) -> Side:

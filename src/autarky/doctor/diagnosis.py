@@ -72,8 +72,9 @@ class NodeEvidence:
     balancer considers it ready; None when the balancer does not answer. alive: the same of servers that are alive,
     ready or not. stale_balancer: whether it runs another configuration than the one on the disk. accepting: which of
     the node's own API servers accept connections. fsync: how long etcd's disk took to sync while it was observed.
-    alarms: of any etcd member. clock: seconds since 1970, against a reference that all nodes' evidence
-    shares. active: components whose standby runs. missing_standby: components without a complete standby.
+    alarms: of any etcd member. fenced: whether a recovery keeps its member from starting. clock: seconds since 1970,
+    against a reference that all nodes' evidence shares. active: components whose standby runs. missing_standby:
+    components without a complete standby.
     """
 
     name: str
@@ -90,6 +91,7 @@ class NodeEvidence:
     fsync: Syncs | None = None
     database: Database = Database()
     alarms: tuple[str, ...] = ()
+    fenced: bool = False
     clock: float | None = None
     active: frozenset[str] = frozenset()
     missing_standby: frozenset[str] = frozenset()
@@ -295,11 +297,20 @@ def _databases(cluster: ClusterEvidence) -> Iterator[Finding]:
             yield Finding(node.name, "its etcd member is behind", seen, f"autarky logs etcd --node {node.name}")
 
 
+_FENCED = (
+    "a recovery of etcd keeps its member from starting, and was interrupted unless it is under way now",
+    "etcd-fence.json is there",
+    "run the same command again to finish it, or autarky etcd recover-quorum --abandon",
+)
+
+
 def _etcd(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:
     for node in cluster.nodes:
         if not node.control_plane or not node.has_etcd or node.problem:
             continue
-        if node.etcd != 200 and node.name not in cut_off and all(node.units.values()):
+        if node.fenced:
+            yield Finding(node.name, *_FENCED)
+        elif node.etcd != 200 and node.name not in cut_off and all(node.units.values()):
             seen = "nothing answers on its health port" if node.etcd is None else f"its health check says {node.etcd}"
             yield Finding(node.name, "etcd is not healthy", seen, f"autarky logs etcd --node {node.name}")
         if node.fsync is not None and node.fsync.seconds > SLOW_FSYNC_SECONDS:

@@ -4,6 +4,7 @@
 units="@UNITS@"
 disks="@DISKS@"
 manifests="@MANIFESTS@"
+fence="@FENCE@"
 etcd_port=@ETCD_PORT@
 balancer_port=@BALANCER_PORT@
 configuration_path="@CONFIGURATION_PATH@"
@@ -52,6 +53,7 @@ alarms
 for file in "$manifests"/etcd-*; do
   if [ -e "$file" ]; then echo "member -"; fi
 done
+[ ! -e "$fence" ] || echo "fence -"
 echo "balancer $(ask "$balancer_port" /)"
 for server; do
   echo "server $server $(ask "$balancer_port" "/$server")"

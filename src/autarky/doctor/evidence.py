@@ -48,6 +48,7 @@ _PROGRAM = program(
     units=" ".join(UNITS),
     disks=" ".join(_DISKS),
     manifests=places.MANIFESTS,
+    fence=places.ETCD_FENCE,
     etcd_port=ports.ETCD_HEALTH,
     balancer_port=ports.NLLB_HEALTH,
     configuration_path=nllb.CONFIGURATION_PATH,
@@ -190,6 +191,7 @@ class SaidByScript:
     units: dict[str, bool] = field(default_factory=dict)
     free: dict[str, int] = field(default_factory=dict)
     has_member: bool = False
+    fenced: bool = False
     etcd: int | None = None
     balancer: bool = False
     servers: dict[str, bool] = field(default_factory=dict)
@@ -230,6 +232,8 @@ def _read_of_etcd(said: SaidByScript, words: Sequence[str]) -> None:
     match words:
         case ["member", "-"]:
             said.has_member = True
+        case ["fence", "-"]:
+            said.fenced = True
         case ["etcd", status]:
             said.etcd = _number(status)
         case ["database", what, value] if what in _DATABASE and (found := _float(value)) is not None:
@@ -276,6 +280,7 @@ async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
         fsync=said.fsync,
         database=Database(*(said.database.get(name, 0.0) for name in _DATABASE)),
         alarms=tuple(said.alarms),
+        fenced=said.fenced,
         clock=clock,
         active=frozenset(component for component, (_, activations) in standbys.items() if activations),
         missing_standby=frozenset(c for c in WITH_STANDBY if is_control and standbys.get(c, (None, ()))[0] is None),

@@ -7,13 +7,21 @@ from collections.abc import Callable, Mapping
 from autarky.control.backup.decide.loss import Written
 from autarky.engine.phase import Phase
 from autarky.phases.context import Context
+from autarky.phases.recovery.abandoning import AbandonRecovery
+from autarky.phases.recovery.again import AwaitQuorum, ReadLogsAgain
 from autarky.phases.recovery.fencing import FenceEtcd
 from autarky.phases.recovery.joining import ReturnMembers
+from autarky.phases.recovery.judging import JudgeVersions
 from autarky.phases.recovery.looking import LookForData
 from autarky.phases.recovery.making import MakeData
 from autarky.phases.recovery.removed import ForgetRemoved, NoteMembers
 from autarky.phases.recovery.starting import AwaitApi, StartEtcd
 from autarky.phases.recovery.state import FromMember, Recovery
+
+
+def abandoning(recovery: Recovery) -> tuple[Phase[Context], ...]:
+    """Of one that was cut."""
+    return (AbandonRecovery(recovery),)
 
 
 def phases(
@@ -25,9 +33,11 @@ def phases(
     replaced: until then it says who is in the cluster. after_look: what else looks before anything is done. then: the
     keys of a backup."""
     fence, make, note = FenceEtcd(recovery), MakeData(recovery), NoteMembers(recovery)
-    first = (fence, make, note) if isinstance(recovery.source, FromMember) else (make, note, fence)
+    of_member = (AwaitQuorum(recovery), fence, ReadLogsAgain(recovery), make, note)
+    first = of_member if isinstance(recovery.source, FromMember) else (make, note, fence)
     return (
         LookForData(recovery),
+        JudgeVersions(recovery),
         *([] if after_look is None else [after_look]),
         *first,
         StartEtcd(recovery),

@@ -26,7 +26,7 @@ from autarky.etcd.snapshots import Tried, intact
 from autarky.model.cluster import Cluster
 from autarky.model.files import File
 from autarky.model.fingerprint import fingerprint
-from autarky.payload import default_version, known_versions, load_release
+from autarky.payload import default_version, known_etcd_versions, known_versions, load_release
 from autarky.phases.recovery.machines import TakeRoots
 from autarky.pki import PkiStore
 from autarky.render import cluster_record
@@ -178,6 +178,15 @@ async def test_one_of_a_later_etcd_is_refused(
 ) -> None:
     said = f"its snapshot is of etcd {LATER}, and this cluster has etcd {newest_etcd(demo)}"
     await refused(command, hosts, demo, sealed(etcd=LATER), Refused, said)
+
+
+async def test_one_of_an_etcd_that_the_hosts_may_have_is_judged_there(
+    hosts: dict[str, FakeHost], demo: Cluster, sealed: Callable[..., Path]
+) -> None:
+    """An edit of the ControlPlane may have brought it (tests/unit/phases/recovery/test_taken_back.py)."""
+    newest = str(max(known_etcd_versions())).removeprefix("v")
+    with pytest.raises(Reached):
+        await restored(demo, sealed(etcd=newest))
 
 
 @BOTH

@@ -95,6 +95,7 @@ def test_the_script_prints_etcds_figures_as_they_are_read_here():
     with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         nothing = ("units", "disks", "manifests", "configuration_path", "configuration_file", "api_ports")
+        nothing = (*nothing, "fence")
         values = {**dict.fromkeys(nothing, ""), "balancer_port": 1, "sync_seconds": 0}
         script = program(evidence.__file__, "doctor.sh", etcd_port=server.server_port, **values)
         said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60).stdout
@@ -102,6 +103,17 @@ def test_the_script_prints_etcds_figures_as_they_are_read_here():
     [line] = [line for line in said.splitlines() if line.startswith("syncs ")]
     figures = "0.001:12 8.192:1.4e+01 +Inf:14 sum:0.25 count:14"
     assert line == f"syncs {figures} / {figures}"
+
+
+# --- a recovery that was interrupted --------------------------------------------------------------------------------
+
+
+def test_a_fence_is_named_and_not_that_the_member_behind_it_does_not_answer():
+    assert read_said("fence -", ()).fenced
+    fenced = (replace(WELL, fenced=True, etcd=None), replace(WELL, name="n2"), replace(WELL, name="n3"))
+    found = [one for one in diagnose(ClusterEvidence(fenced)) if one.subject == "n1"]
+    assert ["recovery of etcd keeps its member from starting" in one.what for one in found] == [True]
+    assert "--abandon" in found[0].next
 
 
 # --- how many members -----------------------------------------------------------------------------------------------

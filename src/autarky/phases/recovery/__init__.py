@@ -7,5 +7,7 @@ empty directories. The new cluster has an id of its own and a revision far above
 objects for those that it knows. The old data is moved aside, never deleted (rule 3).
 
 Killed anywhere, the same command resumes: what has been made lies on the seat under the recovery's id, and `ready` in
-it says that it is complete. Before that the old members can be released again, and are, if anything fails.
+it says that it is complete. Before that the old members can be released again, and are, if anything fails. No other
+command resumes it: weeks later it would replace an etcd that serves. Nor does any begin where a member serves that it
+cannot stop.
 """

@@ -14,11 +14,11 @@ from autarky import places
 from autarky.control.slots import manifests as standby
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
-from autarky.errors import AutarkyError
+from autarky.errors import AutarkyError, CommandFailed, UserError
 from autarky.model.cluster import Node
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
-from autarky.phases.recovery.state import Recovery, nodes_of, seat_of
+from autarky.phases.recovery.state import Fence, Recovery, nodes_of, seat_of
 from autarky.ports import Host, Progress
 
 END_SECONDS = 60.0
@@ -76,7 +76,7 @@ class FenceEtcd:
 
         async def one(node: Node) -> None:
             host = context.host(node)
-            await host.write_files([fence.file()])
+            await _write_fence(host, node, fence)
             await host.run([standby.SCRIPT_PATH, "fence-etcd"], timeout=60)
             await _ended(context, host, progress)
 
@@ -88,6 +88,16 @@ class FenceEtcd:
         except BaseException:
             await release_all(context, self.recovery, progress)
             raise
+
+
+async def _write_fence(host: Host, node: Node, fence: Fence) -> None:
+    """Its disk may be full, or dying."""
+    try:
+        await host.write_files([fence.file()])
+    except CommandFailed as error:
+        raise UserError(
+            f"{node.name} cannot be fenced: {error}", fix=f"power {node.name} off, and run the same command again"
+        ) from error
 
 
 async def _ended(context: Context, host: Host, progress: Progress) -> None:

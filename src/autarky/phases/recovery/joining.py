@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from autarky import places
 from autarky.control.etcd.manifests import members
 from autarky.engine.deadline import Condition, NotYet, poll_until
-from autarky.engine.phase import Change
+from autarky.engine.phase import Change, Warn
 from autarky.errors import CommandFailed, UserError
 from autarky.etcd.members import Member
 from autarky.etcd.tools import EtcdTools
@@ -25,7 +25,7 @@ from autarky.model.etcd_members import client_url, peer_url
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.recovery.letting import let_start
-from autarky.phases.recovery.looking import identity_of
+from autarky.phases.recovery.reading import identity_of
 from autarky.phases.recovery.state import Recovery, nodes_of, on_host, seat_of
 from autarky.ports import Progress
 from autarky.render.crds import API_VERSION
@@ -43,9 +43,14 @@ class ReturnMembers:
     title: str = "Bring the other members back"
     timeout: float = patience.most(*[JOIN_SECONDS] * 4)
 
-    async def plan(self, context: Context) -> Sequence[Change]:
+    async def plan(self, context: Context) -> Sequence[Change | Warn]:
         joining = [Change(f"make {node.name} a member of the new etcd") for node in self._others(context)]
-        return [*joining, Change("remove the fences, and what the recovery has left")]
+        unread = [
+            Warn(f"{one.node}: its data could not be read: it joins when its disk is replaced, by `autarky up`")
+            for one in self.recovery.found.values()
+            if one.unreadable
+        ]
+        return [*unread, *joining, Change("remove the fences, and what the recovery has left")]
 
     async def run(self, context: Context, progress: Progress) -> None:
         if await _is_hosted(context):
@@ -65,8 +70,8 @@ class ReturnMembers:
         await self._until_they_vote(context, awaited, progress)
 
     def _others(self, context: Context) -> list[Node]:
-        """Also those whose former data was moved aside before a run was cut."""
-        found = [one for one in self.recovery.found.values() if one.node != self.recovery.seat]
+        """Also those whose former data was moved aside before a run was cut. No member starts on a disk that fails."""
+        found = [one for one in self.recovery.found.values() if one.node != self.recovery.seat and not one.unreadable]
         names = {one.node for one in found if one.identity is not None or one.has_pod}
         return [node for node in context.cluster.nodes if node.name in names]
 

@@ -15,7 +15,7 @@ from autarky.etcd.log import commits_all, end_of
 from autarky.model.etcd_members import peer_url
 from autarky.phases.context import Context
 from autarky.phases.recovery.fencing import release_all
-from autarky.phases.recovery.looking import log_files
+from autarky.phases.recovery.reading import log_files
 from autarky.phases.recovery.state import Found, FromSnapshot, Recovery, first_revision, on_host, seat_of
 from autarky.ports import Host, Progress
 

@@ -2,6 +2,8 @@
 # What a recovery of etcd does on a host, with etcd's own programs. WORK is a directory beside the member's data.
 #   made DATA                     prints "made ID" or "placed ID" for each recovery whose new data is complete
 #   log DATA WORK                 writes the last two files of the log to WORK, packed, and prints what there is
+#   lone DATA                     prints where a member's data is that was moved aside, if there is one such place, and
+#                                 nothing where it was
 #   copy DATA WORK                copies a member's data to WORK/old
 #   begin WORK                    makes that directory, instead of what an interrupted recovery has left
 #   append WORK OFFSET LENGTH     appends standard input to the last file of the copied log, which ends with it
@@ -19,10 +21,12 @@ peer_ca="@PEER_CA@" # below the data
 member="@MEMBER@"
 client=unix://localhost:1 peer=unix://localhost:2
 
+# From the note of where the old data goes on there is no way back: it may be moved already.
 made() {
 	for work in "$1"/recovery.*; do
 		[ -e "$work/ready" ] || continue
-		if [ -d "$work/new/member" ]; then echo "made ${work##*/recovery.}"; else echo "placed ${work##*/recovery.}"; fi
+		if [ -d "$work/new/member" ] && [ ! -s "$work/kept" ]; then word=made; else word=placed; fi
+		echo "$word ${work##*/recovery.}"
 	done
 }
 
@@ -36,6 +40,13 @@ log() {
 	done
 	[ ! -e "$1/member/snap/db" ] || echo "size $(stat -c %s "$1/member/snap/db")"
 	[ ! -d "$1" ] || echo "free $(df --output=avail -B1 "$1" | tail -n 1)"
+}
+
+# Where nothing is in its place: a placing may have been cut, and what it has left be gone.
+lone() {
+	[ ! -d "$1/member" ] || return 0
+	set -- "$1"/kept.*/member
+	if [ $# -eq 1 ] && [ -d "$1/wal" ]; then echo "${1%/member}"; fi
 }
 
 # What an earlier recovery left that did not get so far. Marked, and without its data, it would seem to be placed.

@@ -29,9 +29,10 @@ from autarky.model.files import File
 from autarky.parsing import parsed
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
+from autarky.phases.recovery.judging import newest_etcd
 from autarky.phases.recovery.letting import let_start
-from autarky.phases.recovery.looking import identity_of
-from autarky.phases.recovery.state import Recovered, Recovery, fence_in, nodes_of, on_host, seat_of
+from autarky.phases.recovery.reading import identity_of
+from autarky.phases.recovery.state import Recovered, Recovery, fence_in, nodes_of, on_host, seat_of, stamp
 from autarky.phases.start import start_kubelet, wait_for_api
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
@@ -74,7 +75,9 @@ class StartEtcd:
         membership = await _answers(context, host, progress)
         replaced = await identity_of(host, kept)  # a run that was cut has seen it, this one may not
         former = {*recovery.former, *([] if replaced is None else [replaced.cluster])}
-        await note_recovery(host, former, kept, recovery.made_of)
+        versions = str(context.cluster.kubernetes_version), await newest_etcd(context, host)
+        at = stamp(context.clock.time())
+        await note_recovery(host, former, kept, recovery.made_of, at=at, kind=recovery.kind, versions=versions)
         progress.note(f"etcd {membership.cluster:x} runs on {recovery.seat}; its former data is in {kept}")
 
     async def _let_voters_start(self, context: Context, host: Host) -> None:
@@ -120,16 +123,35 @@ async def _answers(context: Context, host: Host, progress: Progress) -> Membersh
     return found
 
 
-async def note_recovery(host: Host, former: Iterable[int], kept: str, made_of: str) -> None:
+async def note_recovery(
+    host: Host,
+    former: Iterable[int],
+    kept: str,
+    made_of: str,
+    *,
+    at: str = "",
+    kind: str = "",
+    versions: tuple[str, str] = ("", ""),
+) -> None:
     """In the new etcd, which clusters it replaces: a member of a former one that comes back finds its own id there, and
-    stays out of the way. On its host, where the former data is."""
+    stays out of the way. On its host, where the former data is. at: when; default: now. versions: of Kubernetes and
+    etcd, which have written that data."""
     tools = EtcdTools(host)
     membership, revision = await tools.membership(), await tools.revision()
     known = former_of(await tools.value(FORMER))
     ids = [f"{one:x}" for one in sorted({*known, *former} - {membership.cluster})]
     await tools.put(FORMER, json.dumps(ids))
-    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    await host.write_files([Recovered(f"{membership.cluster:x}", kept, made_of, now, revision, ids).file()])
+    noted = Recovered(
+        f"{membership.cluster:x}",
+        kept,
+        made_of,
+        at or stamp(datetime.now(UTC).timestamp()),
+        revision,
+        ids,
+        kind,
+        *versions,
+    )
+    await host.write_files([noted.file()])
 
 
 @dataclass(frozen=True, slots=True)

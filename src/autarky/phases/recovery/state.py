@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from autarky import places
@@ -42,11 +43,14 @@ CLUSTERS = 2**64
 @dataclass(frozen=True, slots=True)
 class Fence:
     """On a host: the recovery that has fenced it, the node whose data becomes the new etcd, and what that is made of,
-    as a clause."""
+    as a clause; of which kind the recovery is, and when it was begun (RFC 3339; both empty where an older release has
+    written it)."""
 
     recovery: str
     seat: str
     made_of: str
+    kind: str = ""
+    at: str = ""
 
     def file(self) -> File:
         return File(places.ETCD_FENCE, json.dumps(asdict(self), indent=1).encode() + b"\n", 0o600)
@@ -58,8 +62,9 @@ class Fence:
             return None
         try:
             found = parsed(content)
-            return cls(*(str(found[key]) for key in ("recovery", "seat", "made_of")))
-        except (ValueError, KeyError, TypeError) as error:
+            said = [str(found[key]) for key in ("recovery", "seat", "made_of")]
+            return cls(*said, *(str(found.get(key, "")) for key in ("kind", "at")))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             fix = "see what is in /var/lib/etcd on each control node, and remove that file where etcd should run"
             raise UserError(f"{places.ETCD_FENCE} cannot be read: {error}", fix=fix) from error
 
@@ -68,7 +73,8 @@ class Fence:
 class Recovered:
     """On the host where a new etcd began: its cluster's id, in hex; the directory with the data from before it; what it
     was made of, and when (RFC 3339); the revision that it began with; the ids of all clusters that it has replaced: the
-    next one may be made of data that does not know them."""
+    next one may be made of data that does not know them. kind: as that of a fence. kubernetes, etcd: the versions with
+    which the data from before it was written; empty where that is not known."""
 
     cluster: str
     kept: str
@@ -76,11 +82,19 @@ class Recovered:
     at: str
     revision: int
     former: Sequence[str] = ()
+    kind: str = ""
+    kubernetes: str = ""
+    etcd: str = ""
 
     @property
     def clusters(self) -> set[int]:
         """It and those that it has replaced. ValueError."""
-        return {int(one, 16) for one in (self.cluster, *self.former)}
+        return {int(self.cluster, 16), *self.replaced}
+
+    @property
+    def replaced(self) -> set[int]:
+        """ValueError."""
+        return {int(one, 16) for one in self.former}
 
     def file(self) -> File:
         return File(places.ETCD_RECOVERED, json.dumps(asdict(self), indent=1).encode() + b"\n", 0o600)
@@ -91,7 +105,9 @@ class Recovered:
         try:
             found = parsed(content or b"")
             cluster, kept, made_of, at = (str(found[key]) for key in ("cluster", "kept", "made_of", "at"))
-            read = cls(cluster, kept, made_of, at, int(found["revision"]), tuple(map(str, found.get("former", ()))))
+            former = tuple(map(str, found.get("former", ())))
+            others = (str(found.get(key, "")) for key in ("kind", "kubernetes", "etcd"))
+            read = cls(cluster, kept, made_of, at, int(found["revision"]), former, *others)
             possible = 0 <= read.revision < REVISIONS and all(0 <= one < CLUSTERS for one in read.clusters)
         except (ValueError, KeyError, TypeError, OverflowError):
             return None
@@ -115,6 +131,10 @@ class Found:
     made: frozenset[str] = frozenset()
     placed: frozenset[str] = frozenset()
     recovered: Recovered | None = None
+    unreadable: str = ""
+    """Why its log could not be read, if that failed."""
+    data: str = places.ETCD_DATA
+    """Where its data is: where a recovery was cut, it may have been moved aside, with nothing in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +147,28 @@ class FromMember:
 @dataclass(frozen=True, slots=True)
 class FromSnapshot:
     """A snapshot on this machine. name: what it is, for people. node: where the new etcd begins; None: where the leader
-    is. size in bytes."""
+    is. size in bytes. etcd: the version that has written it; empty where that has been judged."""
 
     path: Path
     name: str
     size: int
     revision: int
     node: str | None = None
+    etcd: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FromKept:
-    """The data that the last recovery has put aside: that recovery is taken back."""
+    """The data that the last recovery has put aside: that recovery is taken back. again: also one that has itself taken
+    one back. made: the time of the recovery that is meant; None: the last one, if it is not old."""
+
+    again: bool = False
+    made: str | None = None
 
 
 Source = FromMember | FromSnapshot | FromKept
+KINDS: Mapping[type[Source], str] = {FromMember: "member", FromSnapshot: "snapshot", FromKept: "kept"}
+"""What is written of them on hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +197,10 @@ class Recovery:
     """The revision of the etcd that is replaced, where it answers."""
     made: bool = False
     placed: bool = False
+    begun: str = ""
+    """When (RFC 3339); empty until somebody has looked."""
+    as_begun: str = ""
+    """Of which kind it was when it began, where it is resumed."""
     members: Members | None = None
     """None where that could not be learned."""
 
@@ -184,7 +215,11 @@ class Recovery:
 
     @property
     def fence(self) -> Fence:
-        return Fence(self.id, self.seat, self.made_of)
+        return Fence(self.id, self.seat, self.made_of, self.kind, self.begun)
+
+    @property
+    def kind(self) -> str:
+        return self.as_begun or KINDS[type(self.source)]
 
     @property
     def former(self) -> list[int]:
@@ -192,6 +227,11 @@ class Recovery:
         others = [one for one in self.found.values() if self.id not in one.placed]
         seen = {one.identity.cluster for one in others if one.identity is not None}
         return sorted(seen.union(*(one.recovered.clusters for one in self.found.values() if one.recovered is not None)))
+
+
+def stamp(seconds: float) -> str:
+    """Since 1970, as RFC 3339 has it."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 async def on_host(

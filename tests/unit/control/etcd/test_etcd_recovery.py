@@ -48,6 +48,20 @@ def test_nothing_older_is_ever_chosen_unless_somebody_asked_for_it(found: list[L
     assert bool(newer) == (choice.lost is not None), "what is lost is always said"
 
 
+@given(logs(clusters=3), st.sampled_from([None, *NODES]), st.sets(st.integers(1, 3)))
+def test_data_of_an_etcd_that_was_replaced_is_never_chosen(
+    found: list[Log], wanted: str | None, replaced: set[int]
+) -> None:
+    """And stands in nobody's way: the others are chosen from as if it were not there."""
+    choice = choose(found, wanted, dict.fromkeys(replaced, "2027-01-15T08:00:00Z"))
+    clusters = {one.node: one.cluster for one in found}
+    assert choice.node is None or clusters[choice.node] not in replaced
+    if clusters.get(wanted or "") in replaced:
+        assert "that the recovery of 2027-01-15T08:00:00Z has replaced" in choice.sentence
+    else:
+        assert choice.node == choose([one for one in found if one.cluster not in replaced], wanted).node
+
+
 @given(logs())
 def test_data_of_different_clusters_is_never_compared(found: list[Log]) -> None:
     """Two entries of the same number say nothing about each other: a person has to choose."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from autarky.control.etcd.decide.lineage import FORMER, former_of
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.engine.phase import Change, Warn
 from autarky.engine.runner import run_operation
-from autarky.phases.context import Context
+from autarky.phases.context import Context, memory_of
 from autarky.phases.recovery.looking import LookForData
 from autarky.phases.recovery.state import Recovery
 from autarky.places import ETCD_FENCE, ETCD_FENCED
@@ -34,6 +35,24 @@ class Scene:
     def off(self, *names: str) -> None:
         for name in names:
             self.hosts[name].off, self.hosts[name].process = True, False
+
+    def cut_off(self, *names: str, no_route: bool = False) -> None:
+        """From us: they run, and what runs on them. no_route: from the other hosts as well."""
+        for name in names:
+            self.hosts[name].cut_off, self.hosts[name].no_route = True, no_route
+
+    def not_in_file(self, *names: str, remembered: bool = False) -> None:
+        """The file is from last year, and this machine may know them all the same."""
+        make, directory = self.make, self.make().directory
+        if remembered:
+            (directory / "nodes.json").write_bytes(memory_of(make().cluster.nodes))
+
+        def without() -> Context:
+            context = make()
+            left = tuple(node for node in context.cluster.nodes if node.name not in names)
+            return replace(context, cluster=replace(context.cluster, nodes=left))
+
+        self.make = without
 
     def on(self, *names: str) -> None:
         """One after the other. At its boot each one asks those that serve whether they have replaced its etcd."""

@@ -209,6 +209,9 @@ async def test_a_person_may_name_one_where_no_control_node_of_the_file_is_left(s
     says(host)
     with pytest.raises(Unreachable):
         await scene.plan(FromMember("w9"))
+    with pytest.raises(Refused, match="a recovery made of air was interrupted"):
+        await scene.plan(FromMember("a1"))
+    host.files[ETCD_FENCE] = Fence("evil", "a1", "made of the data of a1 (as asked)").file().content, 0o600
     recovery, context = Recovery(FromMember("a1")), scene.make()
     await LookForData(recovery).plan(context)
     assert (recovery.seat, recovery.made) == ("a1", True), "its own recovery, too"

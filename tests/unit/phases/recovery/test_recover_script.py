@@ -127,12 +127,40 @@ def test_rule_5_a_placing_that_is_cut_anywhere_is_finished_by_the_next_one(seat:
     cut = seat.place(acts=acts(seat, number, CUTS[how]))
     assert (cut.returncode == 0) == (number == PLACING[-1])
     assert sorted(seat.found().values()) == sorted([OLD, NEW])
-    assert seat.ok("made", seat.data) == [f"{'made' if 'recovery.abc/new/member' in seat.found() else 'placed'} abc"]
+    is_noted = (seat.work / "kept").exists()
+    assert is_noted or seat.found().keys() == {"member", "recovery.abc/new/member"}
+    assert seat.ok("made", seat.data) == [f"{'placed' if is_noted else 'made'} abc"]
     done = seat.place("kept.2")
     assert done.returncode == 0
     kept = Path(done.stdout.strip())
     assert seat.found() == {"member": NEW, f"{kept.name}/member": OLD}
     assert len(list(seat.data.glob("kept.*"))) == 1
+
+
+def test_half_of_a_placing_counts_as_placed_so_that_nobody_takes_it_back(seat: Seat) -> None:
+    """Killed between the two moves: with the new data gone, the old would be where nobody looks."""
+    stop = '[ "$2" != "' + f"{seat.work}/new/member" + '" ] || { kill -KILL $PPID; exit 1; }'
+    directory = seat.root / "acts"
+    directory.mkdir()
+    (directory / "mv").write_text(f'#!/bin/bash\n{stop}\nexec {shutil.which("mv")} "$@"\n')
+    (directory / "mv").chmod(0o755)
+    assert seat.place(acts=directory).returncode != 0
+    assert seat.found() == {"kept.1/member": OLD, "recovery.abc/new/member": NEW}
+    assert seat.ok("made", seat.data) == ["placed abc"]
+    assert seat.place("kept.2").returncode == 0
+    assert seat.found() == {"member": NEW, "kept.1/member": OLD}
+
+
+def test_old_data_that_was_moved_aside_is_found_where_nothing_is_in_its_place(seat: Seat) -> None:
+    """And it is the only one: of several nobody knows which one is meant."""
+    (seat.data / "member/wal").mkdir()
+    assert seat.ok("lone", seat.data) == []
+    (seat.data / "kept.1").mkdir()
+    (seat.data / "member").rename(seat.data / "kept.1/member")
+    assert seat.ok("lone", seat.data) == [f"{seat.data}/kept.1"]
+    (seat.data / "kept.2/member/wal").mkdir(parents=True)
+    assert seat.ok("lone", seat.data) == []
+    assert seat.ok("lone", seat.root / "none") == []
 
 
 def test_what_an_earlier_recovery_has_kept_is_neither_replaced_nor_in_the_way(seat: Seat) -> None:

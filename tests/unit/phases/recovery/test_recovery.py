@@ -256,7 +256,9 @@ async def test_every_host_is_fenced_before_its_pod_is_taken_away_and_the_seat_go
     ]
     for name in ("n1", "n2"):
         host = two_left.hosts[name]
-        assert Fence.read(host.files[ETCD_FENCE][0]) == Fence(recovery.id, "n2", recovery.made_of)
+        assert Fence.read(host.files[ETCD_FENCE][0]) == recovery.fence
+        assert (recovery.fence.seat, recovery.fence.kind) == ("n2", "member")
+        assert recovery.fence.at.startswith("2027-")
         assert (host.pods, host.process) == ([], False)
     assert await FenceEtcd(recovery).plan(context) != [], "what it has seen is older"
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 import pytest
 
 from autarky import places
-from autarky.control.slots import manifests as standby
 from autarky.errors import AutarkyError, Refused, UserError
 from autarky.phases.recovery.joining import ReturnMembers
 from autarky.phases.recovery.making import MakeData
@@ -138,14 +137,18 @@ async def test_where_the_quorum_has_come_back_meanwhile_it_is_said_how_a_fence_t
     scene.on("n2", "n3")
     with pytest.raises(Refused, match="etcd has a quorum") as refused:
         await scene.run(FromMember())
-    assert f"run `{standby.SCRIPT_PATH} release-etcd` on n1" in str(refused.value)
+    assert "run `autarky etcd recover-quorum --abandon`: a recovery that was cut has left a fence on n1" in str(
+        refused.value
+    )
 
 
 async def test_one_whose_data_is_complete_is_resumed_with_it(two_left: Scene) -> None:
-    """Whatever else has been asked for now."""
+    """Where the same is asked for, or no data in particular; nothing else is resumed without a word."""
     recovery, context = await two_left.until(FromMember("n1"), MakeData)
     await MakeData(recovery).run(context, two_left.notes)
-    [said] = await two_left.plan(FromMember("n2"))
+    with pytest.raises(Refused, match=r"made of the data of n1 .* was interrupted on 2027-"):
+        await two_left.plan(FromMember("n2"))
+    [said] = await two_left.plan(FromMember("n1"))
     assert said.startswith("an interrupted recovery is resumed: the new etcd on n1, made of the data of n1 (as asked")
     assert (await two_left.run(FromMember())).id == recovery.id
     assert not [act for act in two_left.etcd.acts if "copy" in act or "make" in act]

@@ -1,0 +1,57 @@
+"""Whether the cluster can read the data that a new etcd is to be made of.
+
+Contract: it only looks, before anything is touched. Which etcd the hosts have is asked of them: an edit of the
+ControlPlane may have brought a newer one than that of the release, which no file here names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autarky.control.backup.decide.fitting import refuse_another_kubernetes, refuse_newer_etcd
+from autarky.engine.phase import Change
+from autarky.errors import AutarkyError
+from autarky.payload import etcd_version
+from autarky.phases import etcd_programs
+from autarky.phases.context import Context
+from autarky.phases.recovery.state import FromKept, FromSnapshot, Recovery, seat_of
+from autarky.ports import Host, Progress
+from autarky.render.node import ETCD_TOOLS
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeVersions:
+    recovery: Recovery
+    name: str = "judge-versions"
+    title: str = "Compare the versions"
+    timeout: float = 60
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        recovery, source = self.recovery, self.recovery.source
+        if recovery.made:
+            return []  # it was judged before
+        etcd = kubernetes = ""
+        if isinstance(source, FromSnapshot):
+            etcd = source.etcd
+        recovered = recovery.found[recovery.seat].recovered
+        if isinstance(source, FromKept) and recovered is not None:
+            etcd, kubernetes = recovered.etcd, recovered.kubernetes
+        if kubernetes:
+            refuse_another_kubernetes(kubernetes, str(context.cluster.kubernetes_version))
+        if etcd:
+            refuse_newer_etcd(etcd, await newest_etcd(context, seat_of(context, recovery)))
+        return []
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        """It has no changes to make."""
+
+
+async def newest_etcd(context: Context, host: Host) -> str:
+    """Of the release, with what the file wants, and of the program on the host; as etcd says it, without v."""
+    own, path = etcd_version(context.release), ETCD_TOOLS["etcd"]
+    try:
+        found = (await etcd_programs.versions(host, [path])).get(path, own)
+    except AutarkyError:
+        found = own
+    return str(max(own, found)).removeprefix("v")

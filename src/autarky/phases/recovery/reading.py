@@ -1,0 +1,94 @@
+"""Reading what a host has of a member's data: whose it is, and where its log ends.
+
+Contract: it only looks. A disk that is full or dying makes one member's data unreadable, and stops no recovery that can
+do without it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from autarky import places
+from autarky.errors import AutarkyError, CommandFailed, Unreachable
+from autarky.etcd.data import Identity, identity_in
+from autarky.etcd.log import End, end_of
+from autarky.phases.recovery.state import Found, on_host
+from autarky.ports import Host
+
+_LOG_SECONDS = 120.0
+_SCRATCHES = (f"{places.HOST_ROOT}/scratch/recovery", f"{places.RUN}/recovery")
+"""Where a copy of the log's end is packed; the second one needs no disk."""
+
+
+async def with_data(host: Host, found: Found) -> Found:
+    """What there is of it now. Data that was moved aside counts where nothing is in its place."""
+    try:
+        data = places.ETCD_DATA
+        said, files = await log_files(host, data)
+        lone = [] if files else await on_host(host, ["lone", data])
+        if lone:
+            data = lone[0]
+            sizes, files = await log_files(host, data)
+            said = {**said, **sizes}
+    except (CommandFailed, Unreachable) as error:
+        return replace(found, identity=None, end=None, unreadable=str(error))
+    return replace(
+        found,
+        identity=_identity(files),
+        end=end_in(files),
+        size=said.get("size", 0),
+        free=said.get("free", 0),
+        data=data,
+        unreadable="",
+    )
+
+
+async def identity_of(host: Host, data: str) -> Identity | None:
+    """Whose data it is; None where it is nobody's, or does not say."""
+    _, files = await log_files(host, data)
+    return _identity(files)
+
+
+def _identity(files: Sequence[bytes]) -> Identity | None:
+    try:
+        return identity_in(files[-1]) if files else None
+    except ValueError:
+        return None
+
+
+def end_in(files: Sequence[bytes]) -> End | None:
+    try:
+        return end_of(files) if files else None
+    except ValueError:
+        return None
+
+
+async def log_files(host: Host, data: str = places.ETCD_DATA) -> tuple[dict[str, int], list[bytes]]:
+    """(sizes that the host tells, the last files of the member's log). CommandFailed."""
+    on_disk, in_memory = _SCRATCHES
+    try:
+        return await _log_files(host, data, on_disk)
+    except CommandFailed:  # a full disk, it may be
+        return await _log_files(host, data, in_memory)
+
+
+async def _log_files(host: Host, data: str, scratch: str) -> tuple[dict[str, int], list[bytes]]:
+    try:
+        lines = [line.split() for line in await on_host(host, ["log", data, scratch], timeout=_LOG_SECONDS)]
+        files = [await _fetched(host, f"{scratch}/{words[1]}.gz") for words in lines if words[0] == "log"]
+        return {words[0]: int(words[1]) for words in lines if words[0] != "log"}, files
+    finally:
+        with suppress(AutarkyError):
+            await host.run(["rm", "-rf", scratch], check=False)
+
+
+async def _fetched(host: Host, path: str) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="autarky-recovery-") as scratch:
+        local = Path(scratch, "log.gz")
+        await host.pull(path, local)
+        return gzip.decompress(local.read_bytes())

@@ -1,0 +1,141 @@
+"""Which recovery is taken back, and by whom; and which versions can read what is put in place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+
+from autarky import places
+from autarky.control.backup.decide.fitting import OWN_VERSION
+from autarky.errors import Refused
+from autarky.payload import etcd_version
+from autarky.phases.recovery.judging import newest_etcd
+from autarky.phases.recovery.state import FromKept, FromMember, FromSnapshot, Recovered
+from fakes.recovering_host import RecoveringHost
+from unit.phases.recovery.scenes import Scene
+
+pytestmark = pytest.mark.looptime
+PROGRAM = f"{places.BIN}/etcd"
+
+
+def noted(scene: Scene, name: str = "n1") -> Recovered:
+    found = Recovered.read(scene.hosts[name].files[places.ETCD_RECOVERED][0])
+    assert found is not None
+    return found
+
+
+def note(scene: Scene, **changes: str) -> Recovered:
+    found = replace(noted(scene), **changes)
+    scene.hosts["n1"].files[places.ETCD_RECOVERED] = (found.file().content, 0o600)
+    return found
+
+
+# --- which one --------------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_taken_back_is_not_taken_back_again_by_the_same_command(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    await scene.run(snapshot)
+    assert noted(scene).kind == "snapshot"
+    await scene.run(FromKept())
+    assert noted(scene).kind == "kept"
+    with pytest.raises(Refused, match=rf"the last recovery, of {noted(scene).at}, has taken one back") as refused:
+        await scene.run(FromKept())
+    assert f"`autarky restore --undo --again --made {noted(scene).at}`" in str(refused.value)
+    assert scene.etcd.acts == []
+    note(scene, kind="")  # of an older release
+    with pytest.raises(Refused, match="has taken one back"):
+        await scene.plan(FromKept())
+    await scene.run(FromKept(again=True))
+    [cluster] = scene.etcd.serving()
+    assert "/registry/pods/demo/restored" in scene.etcd.values[cluster]["keys"]
+
+
+async def test_an_old_one_is_taken_back_only_by_its_date(scene: Scene, snapshot: FromSnapshot) -> None:
+    await scene.run(snapshot)
+    at = note(scene, at="2026-12-24T12:00:00Z").at
+    with pytest.raises(Refused, match=f"the last recovery is that of {at}: more than a day") as refused:
+        await scene.run(FromKept())
+    assert f"`autarky restore --undo --made {at}`" in str(refused.value)
+    with pytest.raises(Refused, match="and none of 2026-12-25"):
+        await scene.run(FromKept(made="2026-12-25T12:00:00Z"))
+    assert scene.etcd.acts == []
+    await scene.run(FromKept(made=at))
+    assert noted(scene).made_of == f"made of what was there before {at}"
+
+
+async def test_what_it_loses_is_said_with_its_date_and_how_much_that_is(scene: Scene, snapshot: FromSnapshot) -> None:
+    await scene.run(snapshot)
+    [cluster] = scene.etcd.serving()
+    scene.etcd.values[cluster]["revision"] = noted(scene).revision + 1234
+    [said] = await scene.plan(FromKept())
+    assert said.startswith(f"the recovery of {noted(scene).at} is taken back: its etcd on n1 was made of backup-1, and")
+    assert "what was written since (1,234 changes) is lost" in said
+
+
+async def test_a_time_that_cannot_be_understood_is_an_old_one(scene: Scene, snapshot: FromSnapshot) -> None:
+    await scene.run(snapshot)
+    note(scene, at="yesterday")
+    with pytest.raises(Refused, match="more than a day"):
+        await scene.plan(FromKept())
+    assert await scene.plan(FromKept(made="yesterday")) != []
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_versions_that_have_written_the_kept_data_are_noted_and_judged(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    await scene.run(snapshot)
+    context = scene.make()
+    own = str(etcd_version(context.release)).removeprefix("v")
+    assert (noted(scene).kubernetes, noted(scene).etcd) == (str(context.cluster.kubernetes_version), own)
+    for changes in ({"kubernetes": "v1.35.0"}, {"etcd": "3.99.0"}):
+        before = noted(scene)
+        note(scene, **changes)
+        with pytest.raises(Refused, match=OWN_VERSION):
+            await scene.run(FromKept())
+        assert scene.etcd.acts == []
+        note(scene, kubernetes=before.kubernetes, etcd=before.etcd)
+    note(scene, kubernetes="", etcd="")  # of an older release
+    await scene.run(FromKept())
+
+
+def with_program(host: RecoveringHost, version: str) -> None:
+    content = f"etcd Version: {version}".encode()
+    target = f"{places.BIN}/etcd-{sha256(content).hexdigest()[:16]}"
+    host.files[target] = (content, 0o755)
+    host.links[PROGRAM] = target
+
+
+async def test_a_backup_of_the_etcd_that_the_cluster_has_been_brought_to_is_restored(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    """By an edit of the ControlPlane: no file on this machine says so."""
+    written = replace(snapshot, etcd="3.7.3")
+    with_program(scene.hosts["n1"], "3.7.3")
+    assert await newest_etcd(scene.make(), scene.hosts["n1"]) == "3.7.3"
+    await scene.run(written)
+    [cluster] = scene.etcd.serving()
+    assert "/registry/pods/demo/restored" in scene.etcd.values[cluster]["keys"]
+
+
+async def test_one_of_a_newer_etcd_than_its_hosts_have_is_refused_before_anything_is_touched(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    own = str(etcd_version(scene.make().release)).removeprefix("v")
+    for version in ("", "3.5.35"):
+        if version:
+            with_program(scene.hosts["n1"], version)
+        with pytest.raises(Refused, match=rf"its snapshot is of etcd 3\.99\.0, and this cluster has etcd {own}"):
+            await scene.run(replace(snapshot, etcd="3.99.0"))
+        assert scene.etcd.acts == []
+
+
+async def test_a_members_own_data_is_read_by_the_etcd_that_is_there(scene: Scene) -> None:
+    scene.lost_quorum()
+    await scene.run(FromMember())
