@@ -215,7 +215,7 @@ def recover_quorum(
 
     Works with the API down. The members that can be reached are fenced first, and join the new etcd by themselves; so
     does every other one when its machine is back. Make sure that machines which do not answer are off: most members of
-    the old etcd, cut off together, would go on without the rest. It waits a minute for etcd to come back by itself,
+    the old etcd, cut off together, would go on without the rest. It waits 15 s for etcd to come back by itself,
     and is refused where a member serves that it cannot fence.
     """
     from autarky.cli.recovery import abandon as give_up
