@@ -136,7 +136,7 @@ async def _restore(
             )
         name = f"{archive.name}, made {contents.made}"
         size, said = snapshot.stat().st_size, contents.etcd
-        recovery = Recovery(FromSnapshot(snapshot, name, size, said.revision, node, said.version))
+        recovery = Recovery(FromSnapshot(snapshot, name, size, said.revision, node, said.version, tuple(said.members)))
         tell = TellLoss(recovery, lambda: then)
         await recover("restore", found, recovery, output, dry_run=dry_run, after_look=tell, then=lambda: then)
 

@@ -66,6 +66,9 @@ class ReturnMembers:
         others, wanted = self._others(context), await _wanted(context)
         for name in sorted(node.name for node in others if node.name not in wanted):
             progress.note(f"the API wants no member of etcd on {name}: `autarky up` changes that")
+        if self.recovery.seat not in wanted:
+            progress.note(f"{self.recovery.seat} is not known to the API: `autarky up` lets the others join")
+            return
         awaited = [node.name for node in others if node.name in wanted]
         await self._until_they_vote(context, awaited, progress)
 

@@ -89,10 +89,13 @@ class LookForData:
 
 
 def _seat_for(context: Context, recovery: Recovery, source: FromSnapshot, asked: Quorum | None) -> str:
-    """As asked; else where the same was begun before, or the leader is; else the first one whose disk can be read."""
+    """As asked; else where the same was begun before, or the leader is; else the first one whose disk can be read.
+    Those that the snapshot knows go first: the agent beside etcd's only member lets the others join, and the API that
+    comes back serves no agent of a node that it does not know."""
     refuse_unreadable(recovery, source.node)
     usable = [node.name for node in nodes_of(context, recovery) if not recovery.found[node.name].unreadable]
-    likely = [recovery.seat, None if asked is None else asked.leader, *usable]
+    likely = [None if asked is None else asked.leader, *usable]
+    likely = [recovery.seat, *(one for one in likely if one in source.members), *likely]
     seat = source.node or next((one for one in likely if one in usable), None)
     if seat is None:
         refuse_unreadable(recovery, min(recovery.found))

@@ -147,7 +147,8 @@ class FromMember:
 @dataclass(frozen=True, slots=True)
 class FromSnapshot:
     """A snapshot on this machine. name: what it is, for people. node: where the new etcd begins; None: where the leader
-    is. size in bytes. etcd: the version that has written it; empty where that has been judged."""
+    is. size in bytes. etcd: the version that has written it; empty where that has been judged. members: names of the
+    nodes that had a member, which the API will know again."""
 
     path: Path
     name: str
@@ -155,6 +156,7 @@ class FromSnapshot:
     revision: int
     node: str | None = None
     etcd: str = ""
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autarky import places
@@ -47,6 +49,15 @@ async def test_the_old_etcd_serves_until_the_new_data_is_complete(scene: Scene, 
 async def test_it_begins_where_somebody_wants_it(scene: Scene, snapshot: FromSnapshot) -> None:
     source = FromSnapshot(snapshot.path, snapshot.name, snapshot.size, snapshot.revision, "n3")
     assert (await scene.run(source)).seat == "n3"
+    all_is_well(scene)
+
+
+async def test_it_begins_on_a_node_that_the_backup_knows_though_another_one_leads(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    """The agent beside the only member lets the others join; the API serves none of a node that it does not know."""
+    scene.etcd.leader = "n2"
+    assert (await scene.run(replace(snapshot, members=("n3", "elsewhere")))).seat == "n3"
     all_is_well(scene)
 
 
