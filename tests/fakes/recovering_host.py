@@ -450,7 +450,7 @@ class RecoveringHost(FakeHost):
         member, arguments = self._asked(argv[1]), argv[6:-1]
         cluster = None if member is None else member._answering()
         if member is not None and member.runs is not None and cluster is None and arguments == ["endpoint", "status"]:
-            return self._said_by(member.runs, arguments, without_quorum=True)
+            return self._said_by(member.runs, arguments, without_quorum=True) or _said()
         if cluster is None:
             return Completed(1, b"", "Error: context deadline exceeded")
         found = self._said_by(cluster, arguments)

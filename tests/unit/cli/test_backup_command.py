@@ -23,6 +23,7 @@ from autarky.cli import backup as command
 from autarky.cli import backup_files
 from autarky.cli.main import main
 from autarky.control.backup.manifests import definitions
+from autarky.etcd import snapshots
 from autarky.etcd.snapshots import Intact, Tried
 from autarky.model.cluster import Node
 from autarky.ports import Object
@@ -289,7 +290,7 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> None:
         return Tried(json.loads(snapshot.read_bytes())["revision"], 4)
 
     monkeypatch.setattr(backup_files, "_tried", tried)
-    monkeypatch.setattr(backup_files.snapshots, "intact", _intact)
+    monkeypatch.setattr(snapshots, "intact", _intact)
 
 
 def _intact(path: Path) -> Intact:

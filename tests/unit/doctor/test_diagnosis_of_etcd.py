@@ -94,9 +94,8 @@ def test_the_script_prints_etcds_figures_as_they_are_read_here():
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        nothing = ("units", "disks", "manifests", "configuration_path", "configuration_file", "api_ports")
-        nothing = (*nothing, "fence")
-        values = {**dict.fromkeys(nothing, ""), "balancer_port": 1, "sync_seconds": 0}
+        paths = ("units", "disks", "manifests", "configuration_path", "configuration_file", "fence")
+        values = {**dict.fromkeys((*paths, "api_ports"), ""), "balancer_port": 1, "sync_seconds": 0}
         script = program(evidence.__file__, "doctor.sh", etcd_port=server.server_port, **values)
         said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60).stdout
         server.shutdown()

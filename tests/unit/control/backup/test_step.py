@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -178,9 +179,13 @@ class Machine(RuleBasedStateMachine):
         assert self.pod is not None
         if how == "well":
             self.archive = self.pod.verb is Verb.MAKE
-        elsewhere = {"error": "e", "elsewhere": True}
-        said = {"well": {"file": "f"}, "error": {"error": "e"}, "elsewhere": elsewhere, "died": None}[how]
-        self.pod = replace(self.pod, ended=True, running=False, said=said)
+        said: dict[str, dict[str, Any] | None] = {
+            "well": {"file": "f"},
+            "error": {"error": "e"},
+            "elsewhere": {"error": "e", "elsewhere": True},
+            "died": None,
+        }
+        self.pod = replace(self.pod, ended=True, running=False, said=said[how])
 
     @rule(names=st.sampled_from([["n1", "n2"], ["n2"], ["n2", "n1"], []]))
     def nodes_change(self, names):

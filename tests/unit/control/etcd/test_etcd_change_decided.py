@@ -23,7 +23,7 @@ QUIET = Seen(back=False, in_place=True, others=False, running=True, former_runs=
 
 
 def seen(**values: object) -> Seen:
-    return Seen(**{**{name: getattr(QUIET, name) for name in Seen.__slots__}, **values})  # type: ignore[arg-type]
+    return Seen(**{**{name: getattr(QUIET, name) for name in Seen.__slots__}, **values})
 
 
 def test_the_former_static_pod_goes_first_and_the_new_one_comes_when_its_process_has_exited() -> None:

@@ -121,10 +121,11 @@ async def test_the_condition_of_backups_is_there_with_a_schedule_and_false_when_
             what: f"{datetime.fromtimestamp(LoopClock().time() - 3600 * ago, UTC):%Y-%m-%dT%H:%M:%SZ}"
             for what, ago in hours.items()
         }
-        schedule = {"apiVersion": API_VERSION, "kind": definitions.SCHEDULE, "spec": {"every": "2h", "paused": False}}
+        schedule = {"apiVersion": API_VERSION, "kind": definitions.SCHEDULE}
+        spec = {"every": "2h", "paused": False, "template": template}
         meta = {"name": "s", "creationTimestamp": stamps["created"]}
-        good.kube.put({**schedule, "metadata": meta, "spec": {**schedule["spec"], "template": template}})
-        made = definitions.backup("s-1", template, "s")
+        good.kube.put({**schedule, "metadata": meta, "spec": spec})
+        made: Any = definitions.backup("s-1", template, "s")
         made["metadata"]["creationTimestamp"] = stamps["made"]
         good.kube.put({**made, "status": {"phase": "Complete", "verified": stamps["made"]}})
 

@@ -9,6 +9,7 @@ import pytest
 from autarky.engine.phase import Change, Warn
 from autarky.engine.runner import run_operation
 from autarky.errors import AutarkyError, Refused
+from autarky.model.cluster import Level
 from autarky.phases.recovery.abandoning import AbandonRecovery
 from autarky.phases.recovery.fencing import FenceEtcd
 from autarky.phases.recovery.joining import ReturnMembers
@@ -273,7 +274,7 @@ async def test_where_no_agent_looks_after_it_there_is_a_command(scene: Scene) ->
 
     def without_agents():
         context = make()
-        return replace(context, cluster=replace(context.cluster, self_hosted=2))
+        return replace(context, cluster=replace(context.cluster, self_hosted=Level(2)))
 
     scene.make = without_agents
     with pytest.raises(Refused, match=f"remove it there with `rm -f {ETCD_FENCED} {ETCD_FENCE}`"):

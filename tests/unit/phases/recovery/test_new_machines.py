@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -186,7 +187,8 @@ async def test_an_old_cluster_that_still_runs_is_refused_wherever_it_was(world: 
     world.kube.unhealthy = "no route to host"
     assert await RefuseLiving(RECORD).plan(context) == []
     asked.clear()
-    for others in ({}, {"n1": RECORD.nodes["n1"]}, {"x": {}}):
+    without: list[dict[str, Any]] = [{}, {"n1": RECORD.nodes["n1"]}, {"x": {}}]
+    for others in without:
         assert await RefuseLiving(Record(file={}, nodes=others)).plan(context) == []
     monkeypatch.setattr(type(context.pki), "complete", lambda *_: False)
     assert await RefuseLiving(RECORD).plan(context) == []

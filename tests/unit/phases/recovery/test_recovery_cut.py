@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -171,7 +172,7 @@ async def test_a_fence_that_cannot_be_read_is_no_absent_fence(two_left: Scene) -
 # --- a power cut of another host --------------------------------------------------------------------------------------
 
 
-MEANWHILE = {
+MEANWHILE: dict[str, dict[str, Any]] = {
     "it is back at once": {},
     "it is back when the command has ended": {"stays_off": True},
     "the command is killed at the same moment": {"how": Cut.KILLED},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import sha256
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def noted(scene: Scene, name: str = "n1") -> Recovered:
     return found
 
 
-def note(scene: Scene, **changes: str) -> Recovered:
+def note(scene: Scene, **changes: Any) -> Recovered:
     found = replace(noted(scene), **changes)
     scene.hosts["n1"].files[places.ETCD_RECOVERED] = (found.file().content, 0o600)
     return found

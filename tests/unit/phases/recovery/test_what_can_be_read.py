@@ -8,6 +8,7 @@ import pytest
 
 from autarky import places
 from autarky.errors import CommandFailed, Refused, UserError
+from autarky.phases.context import Context
 from autarky.phases.recovery.again import QUORUM_SECONDS, AwaitQuorum, ReadLogsAgain
 from autarky.phases.recovery.fencing import FenceEtcd
 from autarky.phases.recovery.looking import LookForData
@@ -23,7 +24,7 @@ LATER = {"/registry/pods/demo/late": "1"}
 # --- between the look and the fence -----------------------------------------------------------------------------------
 
 
-async def fenced_after_writing(scene: Scene, source: FromMember, name: str, entries: int) -> tuple[Recovery, object]:
+async def fenced_after_writing(scene: Scene, source: FromMember, name: str, entries: int) -> tuple[Recovery, Context]:
     """That many entries are in its log, which were not there at the look."""
     recovery, context = await scene.until(source, FenceEtcd)
     values = {"revision": 700, "keys": {**KEYS, **LATER}}
