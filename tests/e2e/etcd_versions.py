@@ -39,6 +39,13 @@ def wait_until_changed(cluster: TestCluster, before: dict[str, str]) -> None:
     """before: the revisions that the members should have had."""
     cluster.wait("another template is asked for", lambda: wanted(cluster) != before, seconds=60)
     cluster.wait("all are made from it", lambda: all_changed(cluster), seconds=CHANGE_SECONDS, pause=1)
+    assert wanted(cluster) != before, condition(cluster, "SpecApplied")["message"]
+
+
+def up_changes_nothing(cluster: TestCluster) -> None:
+    """Once everything is available again after a change."""
+    cluster.wait("nothing is left to do", lambda: "nothing would change" in cluster.up("--dry-run").stdout, seconds=120)
+    assert "nothing was changed" in cluster.up().stdout
 
 
 def wanted(cluster: TestCluster) -> dict[str, str]:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from etcd_versions import up_changes_nothing
 from ha import DRAIN_GUARDS, etcd_leader, etcd_members, member_objects, member_phases, nothing_failed
 from harness import TestCluster
 from judgement import only_writes_under_way_failed
@@ -149,7 +150,7 @@ def test_etcds_arguments_reach_one_member_after_the_other(cluster: TestCluster) 
         assert "--quota-backend-bytes=4294967296" in cluster.shell(node, "tr '\\0' ' ' </proc/$(pgrep -x etcd)/cmdline")
     cluster.wait("all are members", lambda: member_phases(cluster) == dict.fromkeys(NODES, "Member"))
     only_writes_under_way_failed(reports[0])
-    assert "nothing was changed" in cluster.up().stdout
+    up_changes_nothing(cluster)
 
 
 def test_the_control_plane_says_which_nodes_have_a_member(cluster: TestCluster) -> None:

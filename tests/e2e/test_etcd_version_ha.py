@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from etcd_versions import NEWER, command_line, condition, etcd_now, wait_until_changed, wanted
+from etcd_versions import (
+    NEWER,
+    command_line,
+    condition,
+    etcd_now,
+    up_changes_nothing,
+    wait_until_changed,
+    wanted,
+)
 from ha import CONTROL, etcd_leader, nothing_failed
 from harness import TestCluster
 from judgement import only_writes_under_way_failed
@@ -81,7 +89,7 @@ def test_a_newer_minor_and_other_arguments_in_one_edit(cluster: TestCluster) -> 
     assert len(writer.acknowledged) > 100
     assert writer.lost() == set()
     members_agree(cluster)
-    assert "nothing was changed" in cluster.up().stdout
+    up_changes_nothing(cluster)
 
 
 def static_etcd(cluster: TestCluster, node: str) -> list[str]:
