@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autarky import places
+from autarky.cli.migrate import migrate
 from autarky.cli.options import abandon_option, cluster_options, dry_run_option, output_option, yes_option
 from autarky.cli.say import say
 from autarky.cli.session import operation, run_async
@@ -225,6 +226,9 @@ def recover_quorum(
         give_up("etcd recover-quorum", file, cluster, source, output, dry_run=dry_run, yes=yes)
         return
     recover(file, cluster, source, output, dry_run=dry_run, yes=yes)
+
+
+etcd.add_command(migrate)
 
 
 # --- common --------------------------------------------------------------------------------------------

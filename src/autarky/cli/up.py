@@ -146,11 +146,13 @@ async def bring_up(
     take_ownership: bool = False,
     by_file: bool,
     phases: Sequence[Phase[Context]] | None = None,
+    command: str = "recover",
     initial_member: str | None = None,
+    moves_etcd: bool = False,
 ) -> None:
     """Run the workflow for this cluster, or only plan it. by_file: the cluster comes from a FILE that the user named,
     which replaces whatever was applied before, and not from the file that is kept here. phases: others than those of
-    `up`; initial_member: the only control node that the cluster begins with, where not all are."""
+    `up`, of this command; initial_member: the only control node that the cluster begins with, where not all are."""
     from autarky.cli.wiring import build_context, refuse_unfit_machine
     from autarky.config import dump
     from autarky.engine.selection import Selection
@@ -162,12 +164,13 @@ async def bring_up(
         await refuse_unfit_machine(wanted)
     context = build_context(wanted, demoted=ignore, take_ownership=take_ownership)
     context.initial_member = initial_member
+    context.moves_etcd = moves_etcd
     context.document = dump(wanted)
     context.file_content = pretty_json(context.document)
     context.known = None if by_file else kept_file.known(context)
     try:
         result = await run_phases(
-            ("plan" if dry_run else "up") if phases is None else "recover",
+            ("plan" if dry_run else "up") if phases is None else command,
             f"cluster {wanted.name}",
             phases or PHASES,
             context,

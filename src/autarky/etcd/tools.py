@@ -35,11 +35,15 @@ found=$(head -c $((size - 32)) "$1" | sha256sum | cut -d ' ' -f 1)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """On a host. local: the client URL of its own member. pki, programs: directories."""
+    """On a host. local: the client URL of its own member, or several of one etcd, separated by commas. pki, programs:
+    directories; ca, certificate, key: files in the former."""
 
     local: str = f"https://127.0.0.1:{ports.ETCD_CLIENT}"
     pki: str = places.ETCD_PKI
     programs: str = places.BIN
+    ca: str = "ca.crt"
+    certificate: str = "server.crt"
+    key: str = "server.key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,12 @@ class EtcdTools:
         values = [base64.b64decode(one.get("value", "")).decode(errors="replace") for one in found.get("kvs", ())]
         return values[0] if values else ""
 
+    async def first_keys(self, begin: str, end: str | None, most: int) -> Sequence[str]:
+        """The first keys from `begin` on, before `end` (None: all the others), `most` at most."""
+        span = [begin, "--from-key"] if end is None else [begin, end]
+        found = _object(await self._ctl(["get", *span, "--keys-only", f"--limit={most}"]))
+        return [base64.b64decode(one["key"]).decode(errors="replace") for one in found.get("kvs", ())]
+
     # --- acting ---
 
     async def put(self, key: str, value: str) -> None:
@@ -133,6 +143,10 @@ class EtcdTools:
     async def promote(self, member: int) -> None:
         """Give a learner its vote. CommandFailed while it is not in sync."""
         await self._ctl(["member", "promote", f"{member:x}"])
+
+    async def remove(self, member: int) -> None:
+        """It ends by itself. CommandFailed where the others would have no quorum."""
+        await self._ctl(["member", "remove", f"{member:x}"])
 
     async def disarm(self) -> None:
         """Clears all alarms. etcd raises one again when its cause is still there."""
@@ -186,9 +200,9 @@ class EtcdTools:
             f"{self._place.programs}/etcdctl",
             f"--endpoints={','.join(endpoints)}",
             f"--command-timeout={timeout:.0f}s",
-            f"--cacert={self._place.pki}/ca.crt",
-            f"--cert={self._place.pki}/server.crt",
-            f"--key={self._place.pki}/server.key",
+            f"--cacert={self._place.pki}/{self._place.ca}",
+            f"--cert={self._place.pki}/{self._place.certificate}",
+            f"--key={self._place.pki}/{self._place.key}",
             *arguments,
             "--write-out=json",
         ]

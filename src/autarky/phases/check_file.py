@@ -17,7 +17,13 @@ from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import Conflict, Unreachable
 from autarky.phases import hosts, kept_file, members
 from autarky.phases.context import Context, external_etcd_files
-from autarky.phases.records import refuse_another_cluster, refuse_another_network, refuse_old_defaults, refuse_old_file
+from autarky.phases.records import (
+    refuse_another_cluster,
+    refuse_another_network,
+    refuse_moved_etcd,
+    refuse_old_defaults,
+    refuse_old_file,
+)
 from autarky.ports import Progress
 
 
@@ -76,6 +82,7 @@ class CheckFileAgain:
         refuse_another_cluster(context.records.get(API), context.ours)
         refuse_old_file(context)
         refuse_another_network(context)
+        refuse_moved_etcd(context)
         refuse_old_defaults(context)
         others = [node.name for node in context.complete.nodes if node not in rendered]
         if others:

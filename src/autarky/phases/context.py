@@ -60,6 +60,8 @@ class Context:
     """The files that this machine knows the cluster by; None for a command that replaces whatever was applied."""
     take_ownership: bool = False
     """Whether edits by others are taken back (`up --take-ownership`)."""
+    moves_etcd: bool = False
+    """Whether the command moves etcd into the cluster or out of it, which only `autarky etcd migrate` does."""
     in_file: Cluster | None = None
     """The cluster as its file has it, once `cluster` follows edits of the ControlPlane object."""
     payload: Payload | None = None

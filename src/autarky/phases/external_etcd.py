@@ -13,7 +13,9 @@ from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import AutarkyError, TimedOut, UserError
 from autarky.model import patience
+from autarky.model.cluster import Node
 from autarky.model.components import API_SERVER
+from autarky.model.files import File
 from autarky.phases.context import Context
 from autarky.phases.files import changed_files
 from autarky.phases.prepare import install_binaries, missing_binaries
@@ -45,11 +47,11 @@ class PrepareExternalEtcd:
         host = context.machines.host(node.name)
         if host is None or context.payload is None or not context.addresses_known or not context.pki.complete():
             return [Change(f"install etcd on {node.name}")]
-        files = await changed_files(host, etcd.external_unit_files(context.inputs(), node))
+        files = await changed_files(host, await _unit_files(context, host, node))
         binaries = await missing_binaries(host, context.payload, render_node.ETCD_TOOLS)
         changes = [Change(f"write {file.path} on {node.name}") for file in files]
         changes += [Change(f"install {path} on {node.name}") for path in binaries]
-        if not await _runs(host):
+        if not await is_active(host):
             changes.append(Change(f"start etcd on {node.name}"))
         return changes
 
@@ -60,17 +62,33 @@ class PrepareExternalEtcd:
         host = context.machines.host(node.name)
         if host is None:
             raise UserError(f"test host {node.name} does not exist", fix="run `autarky up` from its first phase")
-        wanted = render_node.ETCD_TOOLS
-        await install_binaries(host, await missing_binaries(host, context.require_payload(), wanted), progress)
-        files = await changed_files(host, etcd.external_unit_files(context.inputs(), node))
-        await host.write_files(files)
-        await host.run(["systemctl", "daemon-reload"])
-        await host.run(["systemctl", "enable", "etcd"])
-        await host.run(["systemctl", "restart" if files else "start", "etcd"], timeout=START_TIMEOUT)
+        await install(context, host, progress)
+        await put_unit(context, host, node)
         progress.note(f"etcd runs on {node.name}")
 
 
-async def _runs(host: Host) -> bool:
+async def install(context: Context, host: Host, progress: Progress) -> None:
+    """etcd and its tools."""
+    wanted = render_node.ETCD_TOOLS
+    await install_binaries(host, await missing_binaries(host, context.require_payload(), wanted), progress)
+
+
+async def put_unit(context: Context, host: Host, node: Node, founding: etcd.Founding | None = None) -> None:
+    """With its certificates, running, also after a boot. founding: of a member that is to join; None keeps what it
+    has, which only its very first start reads."""
+    files = await changed_files(host, await _unit_files(context, host, node, founding))
+    await host.write_files(files)
+    await host.run(["systemctl", "daemon-reload"])
+    await host.run(["systemctl", "enable", "etcd"])
+    await host.run(["systemctl", "restart" if files else "start", "etcd"], timeout=START_TIMEOUT)
+
+
+async def _unit_files(context: Context, host: Host, node: Node, founding: etcd.Founding | None = None) -> list[File]:
+    founding = founding or etcd.founding_of_unit(await host.read(etcd.UNIT_PATH))
+    return etcd.external_unit_files(context.inputs(), node, founding)
+
+
+async def is_active(host: Host) -> bool:
     return (await host.run(["systemctl", "is-active", "etcd"], check=False)).text == "active"
 
 

@@ -18,7 +18,13 @@ from autarky.phases import belonging, kept_file, members
 from autarky.phases.borrow import borrow
 from autarky.phases.context import Context, for_each
 from autarky.phases.leafless import refuse_leafless
-from autarky.phases.records import refuse_another_cluster, refuse_another_network, refuse_old_defaults, refuse_old_file
+from autarky.phases.records import (
+    refuse_another_cluster,
+    refuse_another_network,
+    refuse_moved_etcd,
+    refuse_old_defaults,
+    refuse_old_file,
+)
 from autarky.phases.version_check import refuse_another_version
 from autarky.ports import SHORT, Host, Progress
 from autarky.render import cluster_record
@@ -116,6 +122,7 @@ async def look(context: Context, *, passed_over: str | None = None) -> None:
         context.records.pop(passed_over, None)
     refuse_old_file(context)
     refuse_another_network(context)
+    refuse_moved_etcd(context)
 
 
 async def observe(context: Context) -> None:

@@ -7,7 +7,7 @@ does not skip the check. Which of the records counts is for `control.cluster_fil
 
 from __future__ import annotations
 
-from autarky.control.cluster_file.decide.records import API, Record, cni_in, latest
+from autarky.control.cluster_file.decide.records import API, Record, cni_in, etcd_is_outside_in, latest
 from autarky.control.hosts.decide.belonging import Ours, refuse_api
 from autarky.errors import Conflict, UserError
 from autarky.model.defaults import edition_in
@@ -74,6 +74,22 @@ def refuse_another_network(context: Context) -> None:
                 where="spec.network.cni",
                 fix=f"write {had}, or bring up a new cluster",
             )
+
+
+def refuse_moved_etcd(context: Context) -> None:
+    """UserError if the file has etcd in another place than the cluster: an empty one would be made there."""
+    if context.moves_etcd:
+        return
+    wanted = context.cluster.external_etcd is not None
+    kept = kept_file.applied(context.directory)[:1] if context.owners else []
+    recorded = [record.file for record in latest(context.records).values()]
+    if any(etcd_is_outside_in(document) is (not wanted) for document in (*kept, *recorded)):
+        has, asked = ("inside", "outside") if wanted else ("outside", "inside")
+        raise UserError(
+            f"the cluster's etcd is {has} of the cluster, or on its way from there, and the file has it {asked}",
+            where="spec.etcd.external",
+            fix="`autarky etcd migrate -f FILE` moves it while the API serves",
+        )
 
 
 def _login(context: Context, where: str) -> str:

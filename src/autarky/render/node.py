@@ -189,7 +189,7 @@ def kubelet_files(inputs: Inputs, node: Node) -> list[File]:
         *nllb.files(inputs, node),
     ]
     if node.control_plane:
-        files += _recovery_files(inputs)
+        files += ca_files(inputs)
     return files
 
 
@@ -275,7 +275,7 @@ def recovery_files(inputs: Inputs) -> dict[str, bytes]:
     return {name: inputs.credentials[name] for name in RECOVERY if ours or not name.startswith("etcd/")}
 
 
-def _recovery_files(inputs: Inputs) -> list[File]:
+def ca_files(inputs: Inputs) -> list[File]:
     """Readable by root only; the cluster's CA certificate itself is on every node, readable by all."""
     found = recovery_files(inputs).items()
     return [File(f"{places.PKI}/{name}", content, 0o600) for name, content in found if name != "ca.crt"]

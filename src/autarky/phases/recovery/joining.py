@@ -14,15 +14,15 @@ from datetime import UTC, datetime
 
 from autarky import places
 from autarky.control.etcd.manifests import members
-from autarky.engine.deadline import Condition, NotYet, poll_until
+from autarky.engine.deadline import NotYet
 from autarky.engine.phase import Change, Warn
 from autarky.errors import CommandFailed, UserError
-from autarky.etcd.members import Member
 from autarky.etcd.tools import EtcdTools
 from autarky.model import patience
 from autarky.model.cluster import Level, Node
 from autarky.model.etcd_members import client_url, peer_url
 from autarky.phases.context import Context, for_each
+from autarky.phases.etcd_joining import JOIN_SECONDS, addresses_of, admitted, promoted, wait
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.recovery.letting import let_start
 from autarky.phases.recovery.reading import identity_of
@@ -30,7 +30,6 @@ from autarky.phases.recovery.state import Recovery, nodes_of, on_host, seat_of
 from autarky.ports import Progress
 from autarky.render.crds import API_VERSION
 
-JOIN_SECONDS = 300.0
 _MOVE_SECONDS = 60.0
 
 
@@ -89,7 +88,7 @@ class ReturnMembers:
                 return str(error)
             return None
 
-        await _wait(context, "the new etcd lists its members", listed, progress)
+        await wait(context, "the new etcd lists its members", listed, progress)
         seen = {node.name for node in self._others(context)}
         others = [node for node in nodes_of(context, self.recovery) if node.name != self.recovery.seat]
         return [node for node in others if node.name in seen or peer_url(node.known_address()) in urls]
@@ -110,11 +109,11 @@ class ReturnMembers:
             come = (len(voters), len(listed))
             return NotYet(f"not yet a member: {', '.join(waited)}", come) if waited else None
 
-        await _wait(context, "all members have joined", joined, progress)
+        await wait(context, "all members have joined", joined, progress)
 
     async def _join(self, context: Context, node: Node, progress: Progress) -> None:
         tools, host = self._tools(context), context.host(node)
-        member = await self._admitted(context, node, progress)
+        member = await admitted(context, tools, node.name, peer_url(node.known_address()), progress)
         identity = await identity_of(host, places.ETCD_DATA)
         has_data = identity is not None and identity.member == member.id
         if not member.is_learner and not has_data:
@@ -128,21 +127,13 @@ class ReturnMembers:
             kept = f"{places.ETCD_DATA}/kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
             await on_host(host, ["aside", places.ETCD_DATA, kept], timeout=_MOVE_SECONDS)
         listed = (await tools.membership()).members
-        addresses = {one.name: _address(one) for one in listed if one.name} | {node.name: node.known_address()}
+        addresses = addresses_of(listed) | {node.name: node.known_address()}
         await let_start(context, node, addresses)
         if not member.is_learner:
             await self._until_it_answers(context, node, progress)
             return
 
-        async def promoted() -> str | None:
-            try:
-                await tools.promote(member.id)
-            except CommandFailed as error:
-                now = await self._listed(tools, node)
-                return None if now is not None and not now.is_learner else str(error)
-            return None
-
-        await _wait(context, f"the member of etcd on {node.name} is in sync, and votes", promoted, progress)
+        await promoted(context, tools, node.name, member, progress)
         progress.note(f"{node.name} is a member of the new etcd")
 
     async def _until_it_answers(self, context: Context, node: Node, progress: Progress) -> None:
@@ -152,51 +143,12 @@ class ReturnMembers:
         async def answers() -> str | None:
             return None if url in await tools.statuses([url]) else "it does not answer"
 
-        await _wait(context, f"the member of etcd on {node.name} answers", answers, progress)
-
-    async def _admitted(self, context: Context, node: Node, progress: Progress) -> Member:
-        """etcd admits nobody until its members have been connected for some seconds."""
-        tools = self._tools(context)
-        found: Member | None = None
-
-        async def listed() -> str | None:
-            nonlocal found
-            try:
-                found = await self._listed(tools, node)
-                if found is None:
-                    await tools.add_learner(peer_url(node.known_address()))
-                    found = await self._listed(tools, node)
-            except CommandFailed as error:
-                return str(error)
-            return None if found is not None else "it is not in etcd's list yet"
-
-        await _wait(context, f"etcd admits a member on {node.name}", listed, progress)
-        assert found is not None  # noqa: S101 # the wait has ended
-        return found
-
-    async def _listed(self, tools: EtcdTools, node: Node) -> Member | None:
-        url = peer_url(node.known_address())
-        return next((one for one in (await tools.membership()).members if url in one.peer_urls), None)
+        await wait(context, f"the member of etcd on {node.name} answers", answers, progress)
 
 
 async def _unfence(context: Context, node: Node) -> None:
     """Its former static pod stays away."""
     await context.host(node).remove([places.ETCD_FENCED, places.ETCD_FENCE])
-
-
-async def _wait(context: Context, what: str, condition: Condition, progress: Progress) -> None:
-    await poll_until(
-        what,
-        condition,
-        timeout=JOIN_SECONDS,
-        still=patience.STILL,
-        progress=progress,
-        clock=context.clock,
-    )
-
-
-def _address(member: Member) -> str:
-    return member.peer_urls[0].partition("//")[2].rpartition(":")[0]
 
 
 async def _is_hosted(context: Context) -> bool:

@@ -60,6 +60,13 @@ def _entries(file: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list(file.get("spec", {}).get("nodes") or ())
 
 
+def etcd_is_outside_in(document: Any) -> bool | None:
+    """Whether the cluster's etcd is outside of it, by a file as it was kept; None where it cannot be parsed."""
+    spec = document.get("spec") if isinstance(document, Mapping) else None
+    etcd = spec.get("etcd") or {} if isinstance(spec, Mapping) else None
+    return bool(etcd.get("external")) if isinstance(etcd, Mapping) else None
+
+
 def cni_in(document: Any) -> str | None:
     """What provides the pod network, by a file as it was kept; None where it cannot be parsed. Files from before there
     was a choice do not name it."""

@@ -295,11 +295,20 @@ WantedBy=multi-user.target
 """
 
 
-def external_unit_files(inputs: Inputs, node: Node) -> list[File]:
-    """etcd as a systemd service on a host that is not a node: the `lab` form of external etcd."""
-    words = " ".join(arguments(inputs, node.name, node.known_address(), initial_members((node,)), f"{PKI}/ca.crt"))
+def external_unit_files(inputs: Inputs, node: Node, founding: Founding | None = None) -> list[File]:
+    """etcd as a systemd service on a host that is not a node: the `lab` form of external etcd. founding: as in the
+    existing unit, None for a new etcd."""
+    founding = founding or initial_members((node,))
+    words = " ".join(arguments(inputs, node.name, node.known_address(), founding, f"{PKI}/ca.crt"))
     unit = _UNIT.format(binary=f"{places.BIN}/etcd", arguments=words)
     return [*pki_files(inputs, node), File(UNIT_PATH, unit.encode())]
+
+
+def founding_of_unit(unit: bytes | None) -> Founding | None:
+    """What the unit's command line says of the cluster; None where there is no unit, or none of ours."""
+    lines = (unit or b"").decode(errors="replace").splitlines()
+    words = next((line.split()[1:] for line in lines if line.startswith("ExecStart=")), [])
+    return founding_of({"spec": {"containers": [{"command": words}]}})
 
 
 def read_template(config_map: Object) -> Object:

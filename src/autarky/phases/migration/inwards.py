@@ -1,0 +1,174 @@
+"""From an etcd outside of the cluster to members on the control nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autarky import places
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.load_balancer.manifests import haproxy as nllb
+from autarky.engine.phase import Change
+from autarky.errors import CommandFailed, Refused, Unreachable, UserError
+from autarky.etcd.members import Member
+from autarky.etcd.tools import EtcdTools, Place
+from autarky.model import patience
+from autarky.model.cluster import Node
+from autarky.model.etcd_members import peer_url
+from autarky.phases.context import Context, for_each
+from autarky.phases.etcd_joining import JOIN_SECONDS, addresses_of, admitted, promoted, wait
+from autarky.phases.etcd_pods import static_pods
+from autarky.phases.external_etcd import is_active
+from autarky.phases.files import changed_files
+from autarky.phases.migration.leaving import hand_over, remove_members
+from autarky.phases.migration.looking import (
+    ROLL_SECONDS,
+    THROUGH_BALANCER,
+    Migration,
+    anyhow,
+    await_rollout,
+    inside,
+    on_nodes,
+)
+from autarky.phases.prepare import missing_leaves, write_leaves
+from autarky.ports import Host, Progress
+from autarky.render import node as render_node
+
+PEERS_TRUST = "a member joins only where the others accept it"
+_STAYS_EMPTY = 'ls "$1" 2>/dev/null | grep -vx lost+found || :'
+
+
+@dataclass(frozen=True, slots=True)
+class JoinInside:
+    """The control nodes that create the cluster become members. At the end each of them, and each that a label made,
+    reaches etcd through its own load balancer."""
+
+    migration: Migration
+    name: str = "join-inside"
+    title: str = "Let the control nodes join etcd"
+    timeout: float = patience.most(*[JOIN_SECONDS] * 4)
+    needs: tuple[str, ...] = ("issue-certificates",)
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        voters = {node.name for node in (await _voting(context)).values()}
+        return [
+            Change(f"make {node.name} a member of etcd")
+            for node in context.cluster.initial_members
+            if node.name not in voters
+        ]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        for node in context.cluster.initial_members:
+            await _prepare(context, node)
+        for node in context.cluster.initial_members:
+            await self._join(context, node, progress)
+        await for_each(context.cluster.initial_members, lambda node: _await_balancer(context, node, progress))
+
+    async def _join(self, context: Context, node: Node, progress: Progress) -> None:
+        tools, host = await inside(context) or await anyhow(context), context.host(node)
+        peer = peer_url(node.known_address())
+        before = (await tools.membership()).members
+        if not any(peer in one.peer_urls for one in before):
+            await _refuse_strangers(host, before)
+        member = await admitted(context, tools, node.name, peer, progress)
+        if not member.is_learner:
+            return
+        await self._start(context, node, addresses_of((await tools.membership()).members))
+        await promoted(context, tools, node.name, member, progress)
+        progress.note(f"{node.name} is a member of etcd")
+
+    async def _start(self, context: Context, node: Node, others: dict[str, str]) -> None:
+        host = context.host(node)
+        if await static_pods(host):
+            return
+        there = (await host.run(["sh", "-c", _STAYS_EMPTY, "sh", etcd.MEMBER_DIRECTORY])).text.split()
+        if there and there != [etcd.PEER_CA.rpartition("/")[2]]:
+            raise UserError(
+                f"{node.name} has data of a former member of etcd in {places.ETCD_DATA}",
+                fix=f"move it away there, and run the same command again: mv {places.ETCD_DATA} {places.ETCD_DATA}.old",
+            )
+        await host.run(["install", "-d", "-m", "700", places.ETCD_DATA, etcd.MEMBER_DIRECTORY])
+        await host.write_files(await changed_files(host, etcd.beginning(context.inputs())))
+        addresses = others | {node.name: node.known_address()}
+        founding = etcd.Founding(etcd.initial_cluster(addresses), "existing")
+        await host.write_files([render_node.manifest(etcd.member_pod(context.inputs(), node, founding))])
+
+
+async def _voting(context: Context) -> dict[int, Node]:
+    tools = await anyhow(context)
+    membership = await tools.membership()
+    voters = {one.id for one in membership.members if not one.is_learner}
+    return {id_: node for id_, node in on_nodes(context, membership).items() if id_ in voters}
+
+
+async def _prepare(context: Context, node: Node) -> None:
+    """The certificates of a member, and those with which the load balancer and the API servers reach it."""
+    host, inputs = context.host(node), context.inputs()
+    files = [*render_node.ca_files(inputs), *(one for one in nllb.files(inputs, node) if one.path == nllb.ETCD_CA_PATH)]
+    await host.write_files(await changed_files(host, files))
+    await write_leaves(host, await missing_leaves(context, host, node))
+
+
+async def _refuse_strangers(host: Host, members: Sequence[Member]) -> None:
+    """Refused where a member does not accept our certificate as that of a peer, or we do not accept its. Once such a
+    learner is admitted, it never comes into sync."""
+    peers = Place(certificate="peer.crt", key="peer.key")
+    for url in (url for one in members for url in one.peer_urls):
+        said = (await EtcdTools(host, place=peers).health([url]))[url] or ""
+        if "authentication handshake failed" in said or "certificate" in said or "tls:" in said:
+            raise Refused(
+                PEERS_TRUST,
+                f"the member of etcd at {url} and {host.name} do not trust each other's certificates: {said}",
+                "let both have the same CA for peers (certificates.caDirectory in the file, --peer-trusted-ca-file of"
+                " that member), and run the same command again",
+            )
+
+
+async def _await_balancer(context: Context, node: Node, progress: Progress) -> None:
+    """The node's agent makes it lead to the members once it knows them."""
+    tools = EtcdTools(context.host(node), place=Place(THROUGH_BALANCER))
+
+    async def answers() -> str | None:
+        try:
+            await tools.membership()
+        except (CommandFailed, Unreachable) as error:
+            return str(error)
+        return None
+
+    await wait(context, f"the load balancer of {node.name} leads to etcd", answers, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveOutside:
+    """Last: the members that are on no node, once no API server dials them."""
+
+    migration: Migration
+    name: str = "leave-outside"
+    title: str = "Let the members outside of the cluster leave etcd"
+    timeout: float = patience.most(ROLL_SECONDS, JOIN_SECONDS)
+    needs: tuple[str, ...] = ("join-inside",)
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        host = self.migration.outside()
+        ends = [Change(f"stop etcd on {host.name}")] if host is not None and await is_active(host) else []
+        return [*(Change(f"remove {one.name} from etcd") for one in await _outside(context)), *ends]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        leaving = await _outside(context)
+        if leaving:
+            await await_rollout(context, [THROUGH_BALANCER], progress)
+            tools = await inside(context)
+            if tools is None:
+                raise Unreachable("no member of etcd on a control node answers; run the same command again")
+            await hand_over(context, tools, leaving, progress)
+            await remove_members(context, tools, leaving, progress)
+        host = self.migration.outside()
+        if host is not None:
+            await host.run(["systemctl", "disable", "--now", "etcd"], timeout=60, check=False)
+            progress.note(f"etcd on {host.name} has ended; its data is still there")
+
+
+async def _outside(context: Context) -> list[Member]:
+    membership = await (await anyhow(context)).membership()
+    nodes = on_nodes(context, membership)
+    return [one for one in membership.members if one.id not in nodes]

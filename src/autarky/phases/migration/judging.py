@@ -1,0 +1,96 @@
+"""Whether etcd can be moved: refused before anything is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autarky.control.etcd.decide.lineage import FORMER
+from autarky.engine.phase import Change
+from autarky.errors import Refused, UserError
+from autarky.etcd.tools import EtcdTools
+from autarky.model.components import API_SERVER
+from autarky.payload import etcd_version
+from autarky.phases.context import Context
+from autarky.phases.migration.looking import ALL_ARE_THERE, Migration, anyhow, inside
+from autarky.ports import Progress
+
+PREFIX = "/registry"
+ONLY_OURS = "the cluster's etcd holds nothing but the cluster"
+VERSIONS = "members of one etcd are at most one minor apart, and none goes back"
+_OURS = (f"{FORMER.partition('/')[0]}/", "compact_rev_key")
+"""Keys beside those of the API servers: of autarky, and the API servers' own, which has no prefix."""
+_MOST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeMigration:
+    migration: Migration
+    name: str = "judge-migration"
+    title: str = "Check that etcd can be moved"
+    timeout: float = 60
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        if not context.founded and not context.api_seen:
+            raise UserError(f"there is no cluster {context.cluster.name} yet", fix="bring it up with `autarky up`")
+        _refuse_absent(context)
+        if not await context.api_answers():
+            raise Refused(ALL_ARE_THERE, "the API does not answer", "see `autarky doctor`, and run it again then")
+        _refuse_prefix(context)
+        tools = await anyhow(context)
+        if await inside(context) is None:
+            await _refuse_strange_keys(tools)
+            await _refuse_versions(context, tools)
+        return []
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        """There is never anything to run."""
+
+
+def _refuse_absent(context: Context) -> None:
+    """One that is off would come back with a standby that dials the old place."""
+    away = [node.name for node in context.control_nodes if node.name in context.absent]
+    if away:
+        seen = "; ".join(f"{name} does not answer: {context.absent[name]}" for name in away)
+        raise Refused(ALL_ARE_THERE, seen, "power it on, or take it out with `autarky node remove`, and run it again")
+
+
+def _refuse_prefix(context: Context) -> None:
+    asked = context.cluster.extra_args.get(API_SERVER, {}).get("etcd-prefix", PREFIX)
+    if "/" + asked.strip("/") != PREFIX:
+        raise UserError(
+            f"the API servers keep their objects under {asked}: what autarky does with etcd, in backups and recoveries,"
+            f" expects them under {PREFIX}",
+            where="spec.extraArgs.kube-apiserver.etcd-prefix",
+            fix="leave etcd where it is",
+        )
+
+
+async def _refuse_strange_keys(tools: EtcdTools) -> None:
+    """An etcd that others use as well: they would lose it when its members leave, and a restore of the cluster would
+    set them back."""
+    keys = [*await tools.first_keys("!", f"{PREFIX}/", _MOST), *await tools.first_keys(f"{PREFIX}0", None, _MOST)]
+    strange = [key for key in keys if not key.startswith(_OURS)]
+    if strange:
+        raise Refused(
+            ONLY_OURS,
+            f"etcd has keys of others than the API servers (prefix {PREFIX}), the first of them {strange[0]!r}",
+            "give them an etcd of their own, delete these keys, and run it again",
+        )
+
+
+async def _refuse_versions(context: Context, tools: EtcdTools) -> None:
+    members = (await tools.membership()).members
+    ours = str(etcd_version(context.release)).removeprefix("v")
+    said = await tools.statuses([url for one in members for url in one.client_urls])
+    for url, one in said.items():
+        if _minor(one.version) != _minor(ours):
+            raise Refused(
+                VERSIONS,
+                f"the member at {url} runs etcd {one.version}, and the control nodes would run {ours}",
+                f"change the version there first, to {_minor(ours)}, or ours (spec.etcd.version), and run it again",
+            )
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])

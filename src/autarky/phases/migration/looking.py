@@ -1,0 +1,148 @@
+"""Where etcd is, and which members the API servers dial: read from the hosts, which need no API for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from autarky import places
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.engine.deadline import NotYet, poll_until
+from autarky.errors import CommandFailed, Refused, Unreachable
+from autarky.etcd.members import Member, Membership
+from autarky.etcd.tools import EtcdTools, Place
+from autarky.model import patience, ports
+from autarky.model.cluster import ExternalEtcd, Node
+from autarky.model.components import API_SERVER
+from autarky.phases.context import Context, for_each
+from autarky.phases.etcd_joining import address_of
+from autarky.phases.etcd_pods import static_pods
+from autarky.ports import Host, Progress
+
+LEAVES_LAST = "nothing is torn down before its replacement answered"
+ALL_ARE_THERE = "unknown is not down"
+THROUGH_BALANCER = f"https://127.0.0.1:{ports.NLLB_ETCD}"
+ROLL_SECONDS = patience.PIVOT
+STANDBY = f"{places.STANDBY}/{API_SERVER}/current"
+_DIALLED = f"""\
+for process in /proc/[0-9]*; do
+  read -r name <"$process/comm" && [ "$name" = kube-apiserver ] || continue
+  tr '\\0' '\\n' <"$process/cmdline" | sed -n 's/^--etcd-servers=//p'
+done 2>/dev/null
+sed -n 's/.*"--etcd-servers=\\([^"]*\\)".*/\\1/p' {STANDBY}/pod.json 2>/dev/null || :
+"""
+"""What the API servers that run dial, and what the standby would."""
+
+
+@dataclass(slots=True)
+class Migration:
+    """What the phases of one run share. former: where etcd was outside, None where it was inside. outside: the test
+    host of an etcd outside, None where that is not ours."""
+
+    former: ExternalEtcd | None
+    outside: Callable[[], Host | None]
+
+
+async def dialled(host: Host) -> frozenset[str]:
+    """The URLs of etcd that the API servers of this host use, now or as the standby."""
+    said = (await host.run(["bash", "-c", _DIALLED], check=False)).text
+    return frozenset(url for line in said.splitlines() for url in line.split(",") if url)
+
+
+async def await_rollout(context: Context, urls: Iterable[str], progress: Progress) -> None:
+    """Until all API servers, and all standbys, dial only these. A standby follows when the hosted one has been healthy
+    for a while."""
+    wanted = frozenset(urls)
+
+    async def rolled() -> NotYet | None:
+        found = await for_each(context.control_nodes, lambda node: dialled(context.host(node)))
+        left = {name: urls - wanted for name, urls in found.items() if not urls or urls - wanted}
+        if not left:
+            return None
+        said = "; ".join(f"{name} still uses {', '.join(sorted(urls)) or 'none'}" for name, urls in left.items())
+        return NotYet(said, (len(left), said))
+
+    await poll_until(
+        "all API servers and their standbys use the new place of etcd",
+        rolled,
+        timeout=ROLL_SECONDS,
+        still=patience.STEP,
+        progress=progress,
+        clock=context.clock,
+        interval=2.0,
+    )
+
+
+async def inside(context: Context) -> EtcdTools | None:
+    """By a member on a control node that answers through its quorum; None where there is none."""
+    for node in context.present(context.control_nodes):
+        host = context.machines.host(node.name)
+        if host is not None and await static_pods(host):
+            tools = EtcdTools(host)
+            if await _answers(tools):
+                return tools
+    return None
+
+
+async def by_standby(context: Context) -> EtcdTools | None:
+    """As the API servers' standby on a control node does, with its certificate."""
+    for node in context.present(context.control_nodes):
+        host = context.machines.host(node.name)
+        urls = sorted(await dialled(host)) if host is not None else []
+        others = [url for url in urls if url != THROUGH_BALANCER]
+        if host is None or not others:
+            continue
+        place = Place(
+            ",".join(others),
+            f"{STANDBY}/files",
+            ca="etcd-ca.crt",
+            certificate="etcd-client.crt",
+            key="etcd-client.key",
+        )
+        tools = EtcdTools(host, place=place)
+        if await _answers(tools):
+            return tools
+    return None
+
+
+async def _answers(tools: EtcdTools) -> bool:
+    try:
+        await tools.membership()
+    except (CommandFailed, Unreachable):
+        return False
+    return True
+
+
+async def anyhow(context: Context) -> EtcdTools:
+    """Refused where no member answers: etcd is moved only while it serves."""
+    found = await inside(context) or await by_standby(context)
+    if found is None:
+        raise Refused(
+            ALL_ARE_THERE,
+            "no member of etcd answers a control node",
+            "see `autarky doctor` and `autarky status`, and run the same command again when the API serves",
+        )
+    return found
+
+
+def on_nodes(context: Context, membership: Membership) -> Mapping[int, Node]:
+    """Member id → the node that it runs on."""
+    by_address = {node.address: node for node in context.complete.nodes if node.address is not None}
+    found = {one.id: by_address.get(address_of(one)) for one in membership.members}
+    return {id_: node for id_, node in found.items() if node is not None}
+
+
+def serves_at(member: Member, endpoints: Iterable[str]) -> bool:
+    """Whether these name it, by address and port."""
+    return bool({_place(url) for url in member.client_urls} & {_place(url) for url in endpoints})
+
+
+def _place(url: str) -> tuple[str | None, int | None]:
+    found = urlsplit(url)
+    return found.hostname, found.port
+
+
+def peer_ca() -> str:
+    """Where a member's own copy of the CA is."""
+    return etcd.PEER_CA

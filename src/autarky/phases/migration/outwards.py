@@ -1,0 +1,173 @@
+"""From members on the control nodes to an etcd outside of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from autarky import places
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.load_balancer.manifests import haproxy as nllb
+from autarky.engine.phase import Change
+from autarky.errors import Unreachable, UserError
+from autarky.etcd.members import Member
+from autarky.etcd.tools import EtcdTools
+from autarky.model import patience
+from autarky.model.cluster import ExternalEtcd, Node
+from autarky.model.etcd_members import peer_url
+from autarky.phases import balancer
+from autarky.phases.context import Context
+from autarky.phases.etcd_joining import JOIN_SECONDS, addresses_of, admitted, promoted
+from autarky.phases.etcd_pods import static_pods
+from autarky.phases.external_etcd import install, is_active, put_unit
+from autarky.phases.migration.leaving import hand_over, remove_members
+from autarky.phases.migration.looking import (
+    ROLL_SECONDS,
+    Migration,
+    anyhow,
+    await_rollout,
+    by_standby,
+    inside,
+    on_nodes,
+    serves_at,
+)
+from autarky.ports import Host, Progress
+from autarky.render import node as render_node
+
+# Moves what is in a directory, which may be a mount, into another one in it.
+_ASIDE = """\
+cd "$1" 2>/dev/null || exit 0
+mkdir -m 700 "$2" && for one in * .[!.]*; do
+  case $one in "$2"|kept.*|lost+found|'*'|'.[!.]*') ;; *) mv -- "$one" "$2/" ;; esac
+done
+rmdir "$2" 2>/dev/null || :
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOutside:
+    """A test host's etcd joins; members of an etcd of the user's must be there already, and have their vote here."""
+
+    migration: Migration
+    name: str = "join-outside"
+    title: str = "Let the etcd outside of the cluster join"
+    timeout: float = patience.most(*[JOIN_SECONDS] * 2)
+    needs: tuple[str, ...] = ("issue-certificates",)
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        external, node = _external(context), context.cluster.etcd_host
+        members = (await (await anyhow(context)).membership()).members
+        if node is not None:
+            voter = node.address is not None and any(serves_at(one, external.endpoints) for one in _voters(members))
+            return [] if voter else [Change(f"make {node.name}, outside of the cluster, a member of etcd")]
+        _refuse_missing(external, members)
+        learners = [one for one in members if one.is_learner and serves_at(one, external.endpoints)]
+        return [Change(f"give {one.name} its vote in etcd") for one in learners]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        external, node = _external(context), context.cluster.etcd_host
+        tools = await anyhow(context)
+        if node is not None:
+            await self._start(context, node, tools, progress)
+            return
+        members = (await tools.membership()).members
+        _refuse_missing(external, members)
+        for one in members:
+            if one.is_learner and serves_at(one, external.endpoints):
+                await promoted(context, tools, one.name, one, progress)
+
+    async def _start(self, context: Context, node: Node, tools: EtcdTools, progress: Progress) -> None:
+        host = context.machines.host(node.name)
+        if host is None:
+            raise UserError(f"test host {node.name} does not exist", fix="run the same command again")
+        member = await admitted(context, tools, node.name, peer_url(node.known_address()), progress)
+        if not member.name:
+            await install(context, host, progress)
+            if not await is_active(host):
+                await _move_aside(host)
+            others = addresses_of((await tools.membership()).members) | {node.name: node.known_address()}
+            await put_unit(context, host, node, etcd.Founding(etcd.initial_cluster(others), "existing"))
+        if member.is_learner:
+            await promoted(context, tools, node.name, member, progress)
+            progress.note(f"{node.name} is a member of etcd")
+
+
+def _external(context: Context) -> ExternalEtcd:
+    assert context.cluster.external_etcd is not None  # noqa: S101 # the workflow has this phase only then
+    return context.cluster.external_etcd
+
+
+def _voters(members: Sequence[Member]) -> list[Member]:
+    return [one for one in members if not one.is_learner]
+
+
+def _refuse_missing(external: ExternalEtcd, members: Sequence[Member]) -> None:
+    """A member elsewhere is for the user to start: etcd admits it, and its data comes from the others."""
+    missing = [url for url in external.endpoints if not any(serves_at(one, [url]) for one in members)]
+    if missing:
+        raise UserError(
+            f"{', '.join(missing)} is no member of this cluster's etcd, and what is there instead is not copied",
+            where="spec.etcd.external.endpoints",
+            fix="let it join first, as docs/etcd.md (Moving etcd) says, with an empty directory, and run this again",
+        )
+
+
+async def _move_aside(host: Host) -> None:
+    stamp = f"kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    await host.run(["sh", "-c", _ASIDE, "sh", places.ETCD_DATA, stamp], timeout=60)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveInside:
+    """Last: the members on the control nodes, once no API server dials them."""
+
+    migration: Migration
+    name: str = "leave-inside"
+    title: str = "Let the members on the control nodes leave etcd"
+    timeout: float = patience.most(ROLL_SECONDS, JOIN_SECONDS)
+    needs: tuple[str, ...] = ("join-outside",)
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        left = [node for node in context.present(context.control_nodes) if await _has_pod(context, node)]
+        return [Change(f"remove the member of etcd on {node.name}; its data is kept") for node in left]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        await await_rollout(context, _external(context).endpoints, progress)
+        tools = await by_standby(context)
+        if tools is None:
+            raise Unreachable("the etcd outside of the cluster does not answer; run the same command again")
+        membership = await tools.membership()
+        nodes = on_nodes(context, membership)
+        leaving = [one for one in membership.members if one.id in nodes]
+        await hand_over(context, await inside(context) or tools, leaving, progress)
+        await remove_members(context, tools, leaving, progress)
+        for node in context.present(context.control_nodes):
+            await _clear(context, node)
+            progress.note(f"{node.name} has no member of etcd any more")
+
+
+async def _has_pod(context: Context, node: Node) -> bool:
+    host = context.machines.host(node.name)
+    return host is not None and bool(await static_pods(host))
+
+
+async def _clear(context: Context, node: Node) -> None:
+    """Its load balancer leads to etcd no more; the data of its member is moved aside when that has ended."""
+    host = context.host(node)
+    pods = list(await static_pods(host))
+    await host.remove([*pods, places.MEMBERS_FILE, nllb.ETCD_CLIENT_PATH, nllb.ETCD_CA_PATH, places.ETCD_CLUSTER])
+    *_, plan = render_node.leaf_files(context.inputs(), node)
+    await host.write_files([plan])
+    found = await host.read(nllb.CONFIG_PATH)
+    current = None if found is None else nllb.parse(found.decode(errors="replace"))
+    if current is not None and current.etcd:
+        files = nllb.configuration_files(replace(current, etcd=(), certificate=""))
+        await host.write_files(files)
+        await balancer.reload_after(host, files)
+    if pods:
+        await host.run(["sh", "-c", _ENDED], timeout=60, check=False)
+        await _move_aside(host)
+
+
+_ENDED = "for second in $(seq 45); do pgrep -x etcd >/dev/null || break; sleep 1; done"

@@ -1,0 +1,39 @@
+"""`autarky etcd migrate`: etcd moves into the cluster, or out of it, while the API serves.
+
+It is `up` with the file that has etcd in the new place, and with phases more: before anything is rolled the members of
+the new place join, and after everything is rolled those of the old place leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autarky.engine.phase import Phase
+from autarky.phases.context import Context
+from autarky.phases.migration.inwards import JoinInside, LeaveOutside
+from autarky.phases.migration.judging import JudgeMigration
+from autarky.phases.migration.looking import Migration
+from autarky.phases.migration.outwards import JoinOutside, LeaveInside
+from autarky.workflows.up import PHASES
+
+JOINS_AFTER = "issue-certificates"
+_NOT_OUTWARDS = "prepare-external-etcd"
+"""It would start another etcd there."""
+
+
+def inwards(migration: Migration) -> tuple[Phase[Context], ...]:
+    return tuple(_with(migration, JoinInside(migration), LeaveOutside(migration)))
+
+
+def outwards(migration: Migration) -> tuple[Phase[Context], ...]:
+    found = _with(migration, JoinOutside(migration), LeaveInside(migration))
+    return tuple(phase for phase in found if phase.name != _NOT_OUTWARDS)
+
+
+def _with(migration: Migration, join: Phase[Context], leave: Phase[Context]) -> Iterator[Phase[Context]]:
+    yield JudgeMigration(migration)
+    for phase in PHASES:
+        yield phase
+        if phase.name == JOINS_AFTER:
+            yield join
+    yield leave

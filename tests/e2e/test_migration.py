@@ -1,0 +1,99 @@
+"""etcd moves into the cluster and out of it again, under load: its members join and leave.
+
+The tests build on each other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ha import member_phases
+from harness import TestCluster
+from judgement import only_writes_under_way_failed
+from power import Client, Writer
+from recoveries import data_of
+from slots import settled
+
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900, func_only=True)]
+
+NODE = {"name": "n1", "host": "lab", "roles": ["control-plane", "worker"]}
+INSIDE: dict[str, Any] = {"selfHosted": "1-4", "nodes": [NODE]}
+OUTSIDE: dict[str, Any] = {"selfHosted": "2-4", "nodes": [NODE], "etcd": {"external": {"lab": "etcd1"}}}
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    cluster = make_cluster("t-migration", **OUTSIDE)
+    cluster.up()
+    return cluster
+
+
+def members(cluster: TestCluster, host: str) -> dict[str, Any]:
+    """Name → member, as the member on that host lists them."""
+    pki = "/etc/kubernetes/pki/etcd"
+    certificates = f"--cacert={pki}/ca.crt --cert={pki}/server.crt --key={pki}/server.key"
+    said = cluster.shell(host, f"/var/lib/autarky/bin/etcdctl {certificates} member list -w json")
+    return {one["name"]: one for one in json.loads(said)["members"]}
+
+
+def outside(cluster: TestCluster) -> str:
+    """The client URL of the etcd outside."""
+    address = cluster.shell("etcd1", "ip -4 -o addr show scope global | sed 's|.*inet ||; s|/.*||' | head -n 1")
+    return f"https://{address.strip()}:2379"
+
+
+def dialled(cluster: TestCluster) -> set[str]:
+    """By the API servers that run, and by the standby."""
+    said = cluster.shell(
+        "n1",
+        "for p in $(pgrep -x kube-apiserver); do tr '\\0' '\\n' </proc/$p/cmdline; done | grep ^--etcd-servers;"
+        " grep -o -- '--etcd-servers=[^\"]*' /var/lib/autarky/standby/kube-apiserver/current/pod.json",
+    )
+    return {line.partition("=")[2] for line in said.split()}
+
+
+def moved(cluster: TestCluster, spec: dict[str, Any], *others: str) -> None:
+    """With the probe and the ledger running: nothing that was acknowledged is lost."""
+    cluster.spec = spec
+    writer = Writer(Client(cluster))
+    with cluster.probed() as reports, writer.writing():
+        cluster.autarky("etcd", "migrate", "-f", str(cluster.file), "--yes", "-o", "plain", *others)
+    only_writes_under_way_failed(reports[0], moves=2)
+    assert len(writer.acknowledged) > 100
+    assert writer.lost() == set()
+    cluster.wait("everything is healthy", lambda: settled(cluster), seconds=120)
+
+
+@pytest.mark.chain("moved")
+def test_up_refuses_a_file_that_has_etcd_elsewhere(cluster: TestCluster) -> None:
+    cluster.spec = INSIDE
+    refused = cluster.up(check=False)
+    assert refused.status == 2
+    assert "autarky etcd migrate -f FILE" in refused.stderr
+    assert dialled(cluster) == {outside(cluster)}
+
+
+@pytest.mark.chain("moved")
+def test_an_etcd_outside_moves_into_the_cluster_under_load(cluster: TestCluster) -> None:
+    moved(cluster, INSIDE)
+    assert list(members(cluster, "n1")) == ["n1"]
+    assert dialled(cluster) == {"https://127.0.0.1:2378"}
+    assert member_phases(cluster) == {"n1": "Member"}
+    assert cluster.shell("etcd1", "systemctl is-active etcd || true").strip() == "inactive"
+    assert "nothing was changed" in cluster.up().stdout
+
+
+@pytest.mark.chain("moved")
+def test_it_moves_out_again_under_load(cluster: TestCluster) -> None:
+    moved(cluster, OUTSIDE)
+    assert list(members(cluster, "etcd1")) == ["etcd1"]
+    assert dialled(cluster) == {outside(cluster)}
+    assert not [name for name in cluster.static_pods("n1") if "etcd" in name]
+    assert not cluster.shell("n1", "pgrep -x etcd || true").strip()
+    assert "member" not in data_of(cluster, "n1")
+    assert any(name.startswith("kept.") for name in data_of(cluster, "n1"))
+    assert "2379" not in cluster.shell("n1", "cat /var/lib/autarky/nllb/haproxy.cfg")
+    assert "nothing was changed" in cluster.up().stdout
