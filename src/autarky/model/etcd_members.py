@@ -97,7 +97,8 @@ class Member:
 class Desired:
     """An EtcdMember. asked: when it was requested, in any form that sorts. lost: the id of the member whose data is
     gone, according to its node. reachable: whether its node accepted a connection. reported: whether its status already
-    reports Leaving. disconnected: the id of the member that nothing is connected to any more.
+    reports Leaving. disconnected: the id of the member that nothing is connected to any more. uses: ids of members on
+    other nodes that leave, to which the API server of this node is still connected.
 
     revision: of the template that its static pod should be made from; "" where that is not known. As its node reports:
     outdated: it is made from another one; failed: it was not healthy with this one; has_turn: it was told to change.
@@ -111,6 +112,7 @@ class Desired:
     reachable: bool = False
     reported: bool = False
     disconnected: int | None = None
+    uses: tuple[int, ...] = ()
     revision: str = ""
     outdated: bool = False
     failed: bool = False

@@ -229,6 +229,16 @@ def test_rule_3_those_who_use_a_member_are_moved_before_it_leaves() -> None:
     assert decide(of_another, first.memory, 2.0).action is None
 
 
+def test_it_waits_for_the_api_servers_of_other_nodes_that_are_connected_to_it() -> None:
+    first = decide(seen(THREE, [spec(1), spec(2), leaving(3)]), Memory(), 0.0)
+    left = replace(leaving(3), disconnected=3)
+    used = seen(THREE, [spec(1), replace(spec(2), uses=(3,)), left])
+    assert decide(used, first.memory, 2.0).action is None
+    assert decide(used, first.memory, LONGEST_NOTICE).action is not None
+    of_another = seen(THREE, [spec(1), replace(spec(2), uses=(33,)), left])
+    assert decide(of_another, first.memory, 2.0).action == Action(Verb.REMOVE, "n3", "10.0.0.3", 3)
+
+
 def test_a_node_that_never_reports_that_it_is_disconnected_does_not_hold_its_member() -> None:
     reported = seen(THREE, [spec(1), spec(2), leaving(3)])
     first = decide(reported, Memory(), 0.0)

@@ -317,7 +317,7 @@ def _remove_serving(one: _Pass) -> None:
             continue
         if (obstacle := _indispensable(one, member)) is not None:
             one.refuse(spec, obstacle)
-        elif spec.disconnected != member.id and one.now - one.memory.leaving.get(spec.name, one.now) < LONGEST_NOTICE:
+        elif _has_clients(one, spec, member) and _noticed_for(one, spec) < LONGEST_NOTICE:
             one.wait(spec, "it leaves; its clients move to other members first")
         elif member.id == one.leader:
             heir = _heir(one, member)
@@ -330,6 +330,15 @@ def _remove_serving(one: _Pass) -> None:
             )
         else:
             one.act(Verb.REMOVE, spec, "it leaves", member=member.id)
+
+
+def _has_clients(one: _Pass, spec: Desired, member: Member) -> bool:
+    """As far as their nodes have reported."""
+    return spec.disconnected != member.id or any(member.id in other.uses for other in one.desired)
+
+
+def _noticed_for(one: _Pass, spec: Desired) -> float:
+    return one.now - one.memory.leaving.get(spec.name, one.now)
 
 
 def _indispensable(one: _Pass, member: Member) -> str | None:

@@ -106,6 +106,12 @@ def _schema() -> Object:
                 "pattern": MEMBER_ID,
                 "description": "The member that nobody is connected to any more, so that it may be removed.",
             },
+            "uses": {
+                "type": "array",
+                "maxItems": 20,
+                "items": {"type": "string", "pattern": MEMBER_ID},
+                "description": "Members on other nodes that leave, to which this node's API server is still connected.",
+            },
             "revision": {
                 "type": "string",
                 "pattern": REVISION,

@@ -20,14 +20,13 @@ from typing import ClassVar
 
 from autarky.control.base.controller import Controller
 from autarky.control.base.decision_log import DecisionLog
-from autarky.control.common.pods import is_ready
 from autarky.control.etcd.decide import figures, lineage
-from autarky.control.etcd.decide import leaving as etcd_leaving
 from autarky.control.etcd.decide import membership as etcd_members
 from autarky.control.etcd.decide.second import Reported, with_second
 from autarky.control.etcd.manifests.members import KIND
 from autarky.control.etcd.node import on_disk as etcd_on_disk
 from autarky.control.etcd.node import seen as etcd_seen
+from autarky.control.etcd.node.clients import Clients
 from autarky.control.etcd.node.figures import scraped
 from autarky.control.etcd.node.on_disk import FIRST, SECOND
 from autarky.control.etcd.node.own import OwnMember
@@ -53,7 +52,6 @@ from autarky.model.etcd_members import (
 )
 from autarky.ports import Clock, Cri, Kube, Object
 from autarky.render.crds import API_VERSION
-from autarky.render.values import SYSTEM
 
 WORK_SECONDS = 1.0
 REST_SECONDS = 30.0
@@ -90,7 +88,7 @@ class EtcdMembership(Controller):
     """Whether the last look has left anything to do, for any agent, as far as this one can tell."""
     _own: dict[str, OwnMember] = field(default_factory=dict)
     _memory: etcd_members.Memory = field(default_factory=etcd_members.Memory)
-    _reported_since: dict[str, float] = field(default_factory=dict)
+    _clients: Clients = field(init=False)
     _ask_former: float = 0.0
     _fenced_since: float | None = None
     _replaced: int | None = None
@@ -102,6 +100,10 @@ class EtcdMembership(Controller):
             self._own[seat.component] = OwnMember(
                 self.node, seat, self.kube, self.cri, self.clock, self.log, confirm, self._tell, self._status
             )
+
+        self._clients = Clients(
+            self.node, self.kube, self.clock, self.log, self.hosted_api_server, self._status, self._tell
+        )
 
     def sources(self) -> Sequence[Reflector]:
         return [self.objects] if self._follows_objects() else []
@@ -237,39 +239,13 @@ class EtcdMembership(Controller):
             decision, mine = await own.look(spec, address, membership, api=desired is not None)
             busy = busy or not decision.settled
             if spec is not None and mine is not None and not mine.is_learner:
-                await self._disconnect(spec, membership, mine.id)
+                await self._clients.leave_own(spec, membership, mine.id)
+        await self._clients.leave_others(desired or (), membership)
         return desired is not None and busy
 
     async def _forget_second(self, desired: tuple[Desired, ...] | None) -> None:
         if desired is not None and self._status(f"{self.node}{SECOND_SUFFIX}"):
             await self.kube.patch(API_VERSION, KIND, self.node, {"status": {"second": None}}, subresource="status")
-
-    async def _disconnect(self, spec: Desired, membership: Membership | None, member: int) -> None:
-        """Before this node's member leaves, its API server moves to the other members, if there are any."""
-        alone = membership is None or sum(not known.is_learner for known in membership.members) < 2
-        if not spec.reported or spec.disconnected == member or alone:
-            self._reported_since.pop(spec.name, None)
-            return
-        now = self.clock.monotonic()
-        since = self._reported_since.setdefault(spec.name, now)
-        pod = self.hosted_api_server()
-        noted_for, _, noted = str(self._status(spec.name).get("vacating") or "").partition("/")
-        seen = etcd_leaving.Seen(
-            reported_for=now - since,
-            noted=noted if noted_for == f"{member:x}" else None,
-            pod=None if pod is None else pod["metadata"]["uid"],
-            ends=pod is not None and "deletionTimestamp" in pod["metadata"],
-            ready=pod is not None and is_ready(pod),
-        )
-        step, sentence = etcd_leaving.decide(seen)
-        self.log.tell("leaving etcd", sentence)
-        match step:
-            case etcd_leaving.Step.NOTE:
-                await self._tell(spec.name, {"vacating": f"{member:x}/{seen.pod}"})
-            case etcd_leaving.Step.RESTART if pod is not None:
-                await self.kube.delete("v1", "Pod", pod["metadata"]["name"], SYSTEM)
-            case etcd_leaving.Step.CLAIM:
-                await self._tell(spec.name, {"vacatedMemberID": f"{member:x}"})
 
     # --- all members ---
 
@@ -409,6 +385,7 @@ def _desired(obj: Object) -> Desired:
         lost=_id(status.get("lostMemberID")),
         reported=status.get("phase") == Phase.LEAVING.value,
         disconnected=_id(status.get("vacatedMemberID")),
+        uses=tuple(_ids(status.get("uses"))),
         revision=revision,
         outdated=bool(revision) and status.get("revision") != revision,
         failed=bool(revision) and status.get("failedRevision") == revision,
@@ -418,6 +395,10 @@ def _desired(obj: Object) -> Desired:
 
 def _id(text: object) -> int | None:
     return int(str(text), 16) if text else None
+
+
+def _ids(found: object) -> list[int]:
+    return [int(str(one), 16) for one in found] if isinstance(found, list) else []
 
 
 def _listed(membership: Membership) -> list[Member]:
