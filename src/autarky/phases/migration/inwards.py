@@ -9,7 +9,7 @@ from autarky import places
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.engine.phase import Change
-from autarky.errors import CommandFailed, Refused, Unreachable, UserError
+from autarky.errors import CommandFailed, Refused, Unreachable
 from autarky.etcd.members import Member
 from autarky.etcd.tools import EtcdTools, Place
 from autarky.model import patience
@@ -20,7 +20,7 @@ from autarky.phases.etcd_joining import JOIN_SECONDS, addresses_of, admitted, pr
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.external_etcd import is_active
 from autarky.phases.files import changed_files
-from autarky.phases.migration.leaving import hand_over, remove_members
+from autarky.phases.migration.leaving import ENDED, hand_over, kept, remove_members
 from autarky.phases.migration.looking import (
     ROLL_SECONDS,
     THROUGH_BALANCER,
@@ -31,11 +31,12 @@ from autarky.phases.migration.looking import (
     on_nodes,
 )
 from autarky.phases.prepare import missing_leaves, write_leaves
+from autarky.phases.recovery.reading import identity_of
+from autarky.phases.recovery.state import on_host
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 
 PEERS_TRUST = "a member joins only where the others accept it"
-_STAYS_EMPTY = 'ls "$1" 2>/dev/null | grep -vx lost+found || :'
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,11 @@ class JoinInside:
 
     async def plan(self, context: Context) -> Sequence[Change]:
         voters = {node.name for node in (await _voting(context)).values()}
-        return [
-            Change(f"make {node.name} a member of etcd")
-            for node in context.cluster.initial_members
-            if node.name not in voters
+        nodes = context.cluster.initial_members
+        joining = [Change(f"make {node.name} a member of etcd") for node in nodes if node.name not in voters]
+        balanced = {node.name: await _not_balanced(context, node) is None for node in nodes if node.name in voters}
+        return joining + [
+            Change(f"wait until the load balancer of {name} leads to etcd") for name, yes in balanced.items() if not yes
         ]
 
     async def run(self, context: Context, progress: Progress) -> None:
@@ -73,22 +75,20 @@ class JoinInside:
         member = await admitted(context, tools, node.name, peer, progress)
         if not member.is_learner:
             return
-        await self._start(context, node, addresses_of((await tools.membership()).members))
+        await self._start(context, node, member, addresses_of((await tools.membership()).members))
         await promoted(context, tools, node.name, member, progress)
         progress.note(f"{node.name} is a member of etcd")
 
-    async def _start(self, context: Context, node: Node, others: dict[str, str]) -> None:
+    async def _start(self, context: Context, node: Node, member: Member, others: dict[str, str]) -> None:
+        """What is there of a former member is moved aside, once its process has ended."""
         host = context.host(node)
+        identity = await identity_of(host, places.ETCD_DATA)
+        if identity is None or identity.member != member.id:
+            await host.remove(list(await static_pods(host)))
+            await host.run(["sh", "-c", ENDED], timeout=60, check=False)
+            await on_host(host, ["aside", places.ETCD_DATA, f"{places.ETCD_DATA}/{kept()}"])
         if await static_pods(host):
             return
-        there = (await host.run(["sh", "-c", _STAYS_EMPTY, "sh", etcd.MEMBER_DIRECTORY])).text.split()
-        if there and there != [etcd.PEER_CA.rpartition("/")[2]]:
-            raise UserError(
-                f"{node.name} has data of a former member of etcd in {places.ETCD_DATA}",
-                fix=f"move it away there, and run the same command again: mv {places.ETCD_DATA} {places.ETCD_DATA}.old",
-            )
-        await host.run(["install", "-d", "-m", "700", places.ETCD_DATA, etcd.MEMBER_DIRECTORY])
-        await host.write_files(await changed_files(host, etcd.beginning(context.inputs())))
         addresses = others | {node.name: node.known_address()}
         founding = etcd.Founding(etcd.initial_cluster(addresses), "existing")
         await host.write_files([render_node.manifest(etcd.member_pod(context.inputs(), node, founding))])
@@ -126,16 +126,16 @@ async def _refuse_strangers(host: Host, members: Sequence[Member]) -> None:
 
 async def _await_balancer(context: Context, node: Node, progress: Progress) -> None:
     """The node's agent makes it lead to the members once it knows them."""
-    tools = EtcdTools(context.host(node), place=Place(THROUGH_BALANCER))
+    what = f"the load balancer of {node.name} leads to etcd"
+    await wait(context, what, lambda: _not_balanced(context, node), progress)
 
-    async def answers() -> str | None:
-        try:
-            await tools.membership()
-        except (CommandFailed, Unreachable) as error:
-            return str(error)
-        return None
 
-    await wait(context, f"the load balancer of {node.name} leads to etcd", answers, progress)
+async def _not_balanced(context: Context, node: Node) -> str | None:
+    try:
+        await EtcdTools(context.host(node), place=Place(THROUGH_BALANCER)).membership()
+    except (CommandFailed, Unreachable) as error:
+        return str(error)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 
 from autarky.errors import CommandFailed, Refused
 from autarky.etcd.members import Member
@@ -11,7 +12,14 @@ from autarky.phases.context import Context
 from autarky.phases.etcd_joining import wait
 from autarky.ports import Progress
 
+ENDED = "for second in $(seq 45); do pgrep -x etcd >/dev/null || break; sleep 1; done"
+"""Waits until no member runs on a host."""
 QUORUM = "one membership change at a time, only while quorum survives it"
+
+
+def kept() -> str:
+    """The name of the directory that former data is moved to (rule 3)."""
+    return f"kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
 
 async def hand_over(context: Context, tools: EtcdTools, leaving: Sequence[Member], progress: Progress) -> None:

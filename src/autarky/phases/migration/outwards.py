@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from autarky import places
 from autarky.control.etcd.manifests import pods as etcd
@@ -20,8 +19,8 @@ from autarky.phases import balancer
 from autarky.phases.context import Context
 from autarky.phases.etcd_joining import JOIN_SECONDS, addresses_of, admitted, promoted
 from autarky.phases.etcd_pods import static_pods
-from autarky.phases.external_etcd import install, is_active, put_unit
-from autarky.phases.migration.leaving import hand_over, remove_members
+from autarky.phases.external_etcd import install, put_unit
+from autarky.phases.migration.leaving import ENDED, hand_over, kept, remove_members
 from autarky.phases.migration.looking import (
     ROLL_SECONDS,
     Migration,
@@ -32,16 +31,14 @@ from autarky.phases.migration.looking import (
     on_nodes,
     serves_at,
 )
+from autarky.phases.recovery.reading import identity_of
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 
-# Moves what is in a directory, which may be a mount, into another one in it.
+# DIRECTORY NAME: to a directory of that name in it, which may be a mount.
 _ASIDE = """\
-cd "$1" 2>/dev/null || exit 0
-mkdir -m 700 "$2" && for one in * .[!.]*; do
-  case $one in "$2"|kept.*|lost+found|'*'|'.[!.]*') ;; *) mv -- "$one" "$2/" ;; esac
-done
-rmdir "$2" 2>/dev/null || :
+[ -d "$1/member" ] || exit 0
+install -d -m 700 "$1/$2" && mv -T "$1/member" "$1/$2/member" && sync "$1/$2" "$1"
 """
 
 
@@ -84,7 +81,9 @@ class JoinOutside:
         member = await admitted(context, tools, node.name, peer_url(node.known_address()), progress)
         if not member.name:
             await install(context, host, progress)
-            if not await is_active(host):
+            identity = await identity_of(host, places.ETCD_DATA)
+            if identity is None or identity.member != member.id:
+                await host.run(["systemctl", "stop", "etcd"], timeout=60, check=False)
                 await _move_aside(host)
             others = addresses_of((await tools.membership()).members) | {node.name: node.known_address()}
             await put_unit(context, host, node, etcd.Founding(etcd.initial_cluster(others), "existing"))
@@ -114,8 +113,7 @@ def _refuse_missing(external: ExternalEtcd, members: Sequence[Member]) -> None:
 
 
 async def _move_aside(host: Host) -> None:
-    stamp = f"kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    await host.run(["sh", "-c", _ASIDE, "sh", places.ETCD_DATA, stamp], timeout=60)
+    await host.run(["sh", "-c", _ASIDE, "sh", places.ETCD_DATA, kept()], timeout=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,7 @@ class LeaveInside:
     needs: tuple[str, ...] = ("join-outside",)
 
     async def plan(self, context: Context) -> Sequence[Change]:
-        left = [node for node in context.present(context.control_nodes) if await _has_pod(context, node)]
+        left = [node for node in context.present(context.control_nodes) if await _has_traces(context, node)]
         return [Change(f"remove the member of etcd on {node.name}; its data is kept") for node in left]
 
     async def run(self, context: Context, progress: Progress) -> None:
@@ -147,13 +145,17 @@ class LeaveInside:
             progress.note(f"{node.name} has no member of etcd any more")
 
 
-async def _has_pod(context: Context, node: Node) -> bool:
+async def _has_traces(context: Context, node: Node) -> bool:
+    """Of a member that is here, or was until a run was cut."""
     host = context.machines.host(node.name)
-    return host is not None and bool(await static_pods(host))
+    if host is None:
+        return False
+    there = await host.read(nllb.ETCD_CLIENT_PATH) is not None or bool(await static_pods(host))
+    return there or bool((await host.run(["ls", etcd.MEMBER_DIRECTORY], check=False)).text.split())
 
 
 async def _clear(context: Context, node: Node) -> None:
-    """Its load balancer leads to etcd no more; the data of its member is moved aside when that has ended."""
+    """Its load balancer leads to etcd no more; the data of its member is moved aside, last, when that has ended."""
     host = context.host(node)
     pods = list(await static_pods(host))
     await host.remove([*pods, places.MEMBERS_FILE, nllb.ETCD_CLIENT_PATH, nllb.ETCD_CA_PATH, places.ETCD_CLUSTER])
@@ -165,9 +167,5 @@ async def _clear(context: Context, node: Node) -> None:
         files = nllb.configuration_files(replace(current, etcd=(), certificate=""))
         await host.write_files(files)
         await balancer.reload_after(host, files)
-    if pods:
-        await host.run(["sh", "-c", _ENDED], timeout=60, check=False)
-        await _move_aside(host)
-
-
-_ENDED = "for second in $(seq 45); do pgrep -x etcd >/dev/null || break; sleep 1; done"
+    await host.run(["sh", "-c", ENDED], timeout=60, check=False)
+    await _move_aside(host)

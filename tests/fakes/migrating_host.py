@@ -1,0 +1,162 @@
+"""Control nodes and a host outside of the cluster, in memory, between which etcd moves: the members of
+`fakes.recovering_host`, and the API servers that dial them.
+
+Contract: after every act one etcd serves, and whatever an API server of a control node dials is a member that runs and
+votes; else the test fails at that act. A service `etcd` runs a member as a static pod does.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.load_balancer.manifests import haproxy as nllb
+from autarky.model.facts import HostFacts
+from autarky.phases.migration import leaving, looking, outwards
+from autarky.ports import Completed
+from fakes.recovering_host import RecoveringEtcd, RecoveringHost, _json, _said
+
+BALANCER = "https://127.0.0.1:2378"
+
+
+@dataclass
+class MigratingEtcd(RecoveringEtcd):
+    """strangers: addresses whose members do not accept our certificates as peers. versions: by host."""
+
+    strangers: set[str] = field(default_factory=set)
+    version: str = ""
+    hosted: bool = False
+    watched: bool = False
+    """Whether the contract is checked."""
+    led: list[str] = field(default_factory=list)
+    """Who was removed while it led."""
+
+    def of(self, facts: dict[str, HostFacts]) -> dict[str, Any]:  # type: ignore[override]
+        self.hosts = {name: MigratingHost(name, found, etcd=self) for name, found in facts.items()}
+        return dict(self.hosts)
+
+    def act(self, host: str, what: str) -> None:
+        self.check(f"before {host}: {what}")
+        super().act(host, what)
+
+    def check(self, when: str) -> None:
+        if not self.watched:
+            return
+        serving = self.serving()
+        assert len(serving) == 1, f"{when}: no etcd serves"
+        for host in self.hosts.values():
+            for url in getattr(host, "dials", ()):
+                assert self.leads_to(host, url) in serving, f"{when}: {host.name} dials {url}, where nobody serves"
+
+    def leads_to(self, host: RecoveringHost, url: str) -> int | None:
+        """The cluster of a voter that runs there."""
+        there = host._asked(f"--endpoints={url}")
+        cluster = None if there is None else there.runs
+        return cluster if cluster is not None and there is not None and there.name in self.voters[cluster] else None
+
+
+@dataclass
+class MigratingHost(RecoveringHost):
+    """dials: what its API servers dial, and its standby would; empty where it has none."""
+
+    dials: frozenset[str] = frozenset()
+
+    @property
+    def pods(self) -> list[bytes]:
+        unit = self.files.get(etcd.UNIT_PATH, (b"", 0))[0]
+        return [*RecoveringHost.pods.fget(self), *([unit] if unit and "etcd" in self.active_units else [])]  # type: ignore[attr-defined]
+
+    def is_balanced(self) -> bool:
+        return {nllb.ETCD_CLIENT_PATH, nllb.ETCD_CA_PATH} <= self.files.keys()
+
+    def _asked(self, option: str) -> RecoveringHost | None:
+        url = option.removeprefix("--endpoints=")
+        if not url.startswith(BALANCER):
+            return RecoveringHost._asked(self, option.partition(",")[0])
+        if not self.is_balanced():
+            return None
+        return self if self.runs is not None else next((h for h in self.etcd.hosts.values() if h.runs), None)
+
+    def _completed(self, argv: list[str], stdin: bytes) -> Completed:
+        match argv:
+            case ["bash", "-c", looking._DIALLED]:
+                return _said(",".join(sorted(self.dials)))
+            case ["sh", "-c", outwards._ASIDE, "sh", directory, name]:
+                self._act("move the data aside")
+                self.rename(f"{directory}/member", f"{directory}/{name}/member")
+                return _said()
+            case ["sh", "-c", leaving.ENDED]:
+                return _said()
+            case ["systemctl", "disable", "--now", "etcd"] | ["systemctl", "stop", "etcd"]:
+                done = RecoveringHost._completed(self, argv, stdin)
+                self.process = bool(self.pods)
+                return done
+        return RecoveringHost._completed(self, argv, stdin)
+
+    def _etcdctl(self, argv: Sequence[str]) -> Completed:
+        url, arguments = argv[1].removeprefix("--endpoints="), list(argv[6:-1])
+        if arguments == ["endpoint", "health"]:
+            return self._health(url)
+        return RecoveringHost._etcdctl(self, argv)
+
+    def _health(self, url: str) -> Completed:
+        address = url.removeprefix("https://").partition(":")[0]
+        if url.endswith(":2380"):
+            why = "x509: certificate signed by unknown authority" if address in self._world.strangers else "deadline"
+            return _json([{"endpoint": url, "health": False, "error": why}])
+        there = next((one for one in self.etcd.hosts.values() if one.host_facts.address == address), None)
+        healthy = there is not None and there.runs in self.etcd.serving()
+        return _json([{"endpoint": url, "health": healthy, "error": "" if healthy else "deadline"}])
+
+    @property
+    def _world(self) -> MigratingEtcd:
+        assert isinstance(self.etcd, MigratingEtcd)
+        return self.etcd
+
+    def _said_by(self, cluster: int, arguments: Sequence[str], *, without_quorum: bool = False) -> Completed | None:
+        keys = self.etcd.values[cluster]["keys"]
+        match arguments:
+            case ["get", begin, *span, "--keys-only", limit] if limit.startswith("--limit="):
+                end = None if span == ["--from-key"] else span[0]
+                found = [key for key in sorted(keys) if begin <= key and (end is None or key < end)]
+                return _json({"kvs": [{"key": base64.b64encode(key.encode()).decode()} for key in found]})
+            case ["endpoint", "status"]:
+                voters = self.etcd.voters[cluster]
+                status = {"header": {"member_id": 1, "cluster_id": cluster}, "leader": voters.get(self.etcd.leader, 0)}
+                return _json([{"Status": {**status, "raftTerm": 2, "version": self._world.version}}])
+        return RecoveringHost._said_by(self, cluster, arguments, without_quorum=without_quorum)
+
+    def _started(self, cluster: int) -> set[int]:
+        """The ids of members that run."""
+        self.etcd.settle()
+        found = [host.identity() for host in self.etcd.hosts.values() if host.runs == cluster]
+        return {one.member for one in found if one is not None}
+
+    def _row(self, name: str, member: int, learner: bool) -> dict[str, Any]:
+        """A member has no name until it has started."""
+        found = self.etcd.hosts[name].identity()
+        named = name if found is not None and found.member == member else ""
+        return {**RecoveringHost._row(self, name, member, learner), "name": named}
+
+    def _changed(self, cluster: int, arguments: Sequence[str]) -> Completed:
+        voters = self.etcd.voters[cluster]
+        match arguments:
+            case ["move-leader", member]:
+                self._act("move the leadership")
+                self.etcd.leader = next(name for name, one in voters.items() if one == int(member, 16))
+            case ["member", "remove", member]:
+                self._act("remove a member")
+                learners = self.etcd.learners.setdefault(cluster, {})
+                name = next(name for name, one in {**voters, **learners}.items() if one == int(member, 16))
+                if name == self.etcd.leader:
+                    self._world.led.append(name)
+                for listed in (voters, learners):
+                    listed.pop(name, None)
+            case ["member", "promote", member] if int(member, 16) not in self._started(cluster):
+                return Completed(1, b"", "Error: can only promote a learner member which is in sync with leader")
+            case _:
+                return RecoveringHost._changed(self, cluster, arguments)
+        return _json({})

@@ -1,0 +1,281 @@
+"""etcd moves between control nodes and a host outside, cut at any act: at every moment one etcd serves, and every API
+server dials a member of it (fakes.migrating_host)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from autarky import places
+from autarky.control.certificates.manifests.specs import authorities, certificate_specs
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.engine.phase import Change
+from autarky.engine.runner import run_operation
+from autarky.errors import AutarkyError, Refused, UserError
+from autarky.model.cluster import ExternalEtcd, Level
+from autarky.payload import etcd_version
+from autarky.phases.context import Context
+from autarky.phases.external_etcd import PrepareExternalEtcd
+from autarky.phases.hosts import FOUNDED
+from autarky.phases.migration.inwards import JoinInside, LeaveOutside
+from autarky.phases.migration.judging import JudgeMigration
+from autarky.phases.migration.looking import Migration
+from autarky.phases.migration.outwards import JoinOutside, LeaveInside
+from autarky.ports import Progress
+from autarky.render import node as render_node
+from fakes.clusters import FACTS, a_cluster, facts_of
+from fakes.host import FakeMachines
+from fakes.kube import FakeKube
+from fakes.migrating_host import BALANCER, MigratingEtcd, MigratingHost
+
+pytestmark = pytest.mark.looptime
+ETCD, KEYS = 0xC1, {"/registry/pods/demo/web": "1", "autarky.dev/etcd/former-clusters": "[]", "compact_rev_key": "1"}
+STORE = "192.0.2.99"
+OUTSIDE = f"https://{STORE}:2379"
+
+
+@dataclass
+class Roll:
+    """What `up` does in between, and the agents: all API servers, and their standbys, dial the new place."""
+
+    world: Scene
+    url: str
+    name: str = "roll"
+    title: str = "Roll"
+    timeout: float = 60
+
+    async def plan(self, context: Context) -> list[Change]:
+        return [Change("roll") for host in self.world.controls if host.dials != {self.url}]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        for host in self.world.controls:
+            host._act(f"roll to {self.url}")
+            host.dials = frozenset({self.url})
+
+
+class Scene:
+    def __init__(self, contexts: dict[bool, Callable[[], Context]], etcd_: MigratingEtcd, notes: Any) -> None:
+        self.contexts, self.etcd, self.notes = contexts, etcd_, notes
+
+    @property
+    def controls(self) -> list[MigratingHost]:
+        return [host for name, host in self.etcd.hosts.items() if name != "store"]  # type: ignore[misc]
+
+    @property
+    def store(self) -> MigratingHost:
+        return self.etcd.hosts["store"]  # type: ignore[return-value]
+
+    async def move(self, *, into: bool, cut: int | None = None) -> None:
+        """One command, as a process of its own."""
+        self.etcd.on_again()
+        self.etcd.cut = cut
+        context = self.contexts[into]()
+        migration = Migration(None, (lambda: self.store) if into else (lambda: None))
+        join, leave = (JoinInside, LeaveOutside) if into else (JoinOutside, LeaveInside)
+        url = BALANCER if into else OUTSIDE
+        steps: Any = (join(migration), Roll(self, url), leave(migration))
+        await run_operation("test", "migration", steps, context, clock=context.clock)
+
+    async def judged(self, context: Context | None = None) -> None:
+        context = replace(context or self.contexts[True](), api_seen=True)
+        await JudgeMigration(Migration(None, lambda: None)).plan(context)
+
+    def all_inside(self) -> None:
+        assert set(self.etcd.voters[ETCD]) == {host.name for host in self.controls} == self.etcd.running(ETCD)
+        assert "etcd" not in self.store.active_units
+        assert not self.etcd.learners.get(ETCD)
+        self.etcd.check("at the end")
+
+    def all_outside(self) -> None:
+        assert set(self.etcd.voters[ETCD]) == {"store"} == self.etcd.running(ETCD)
+        for host in self.controls:
+            assert not host.pods
+            assert {name.partition(".")[0] for name in host.left()} <= {"kept"}
+            assert not host.is_balanced()
+            assert places.MEMBERS_FILE not in host.files
+        assert not self.etcd.learners.get(ETCD)
+        self.etcd.check("at the end")
+
+
+@pytest.fixture
+def scenes(make_context, notes) -> Callable[..., Scene]:
+    """An etcd outside serves, or one inside."""
+    bases: dict[tuple[int, bool], Context] = {}
+
+    def make(controls: int = 1, *, inside: bool = False) -> Scene:
+        world, kube = MigratingEtcd(leader="n1" if inside else "store"), FakeKube()
+        plain = a_cluster(Level.API_SERVER, controls=controls)
+        external = ExternalEtcd((OUTSIDE,), "", "", "", lab_host="store", lab_address=STORE)
+        facts = {**facts_of(plain), "store": replace(FACTS, address=STORE, addresses=(STORE,), hostname="store")}
+        hosts = world.of(facts)
+        world.values[ETCD] = {"revision": 500, "keys": dict(KEYS)}
+        contexts: dict[bool, Callable[[], Context]] = {}
+        for into in (True, False):
+            cluster = plain if into else replace(plain, external_etcd=external)
+            base = bases.setdefault((controls, into), make_context(cluster) if (controls, into) not in bases else None)
+            base.pki.ensure(certificate_specs(cluster), cluster.certificates, datetime.now(UTC), authorities(cluster))
+            world.version = str(etcd_version(base.release)).removeprefix("v")
+
+            def context(base: Context = base) -> Context:
+                return replace(base, machines=FakeMachines({**hosts}), connect=lambda *_: kube, absent={})
+
+            contexts[into] = context
+        scene = Scene(contexts, world, notes)
+        _begin(scene, contexts, inside=inside)
+        world.settle()
+        world.watched = True
+        return scene
+
+    return make
+
+
+def _begin(scene: Scene, contexts: dict[bool, Callable[[], Context]], *, inside: bool) -> None:
+    inputs, outer = contexts[True]().inputs(), contexts[False]()
+    for number, host in enumerate(scene.controls, 1):
+        host.files[FOUNDED] = (b"", 0o644)
+        host.dials = frozenset({BALANCER if inside else OUTSIDE})
+        host.active_units.add("kubelet")
+        if inside:
+            node = inputs.cluster.node(host.name)
+            file = render_node.manifest(etcd.member_pod(inputs, node))
+            host.files[file.path] = (file.content, 0o600)
+            host.has_data(ETCD, number, scene.etcd.values[ETCD])
+            for one in (*render_node.leaf_files(inputs, node), *render_node.kubelet_files(inputs, node)):
+                host.files[one.path] = (one.content, one.mode)
+    if inside:
+        scene.etcd.voters[ETCD] = {host.name: number for number, host in enumerate(scene.controls, 1)}
+        return
+    node = outer.cluster.etcd_host
+    assert node is not None
+    for one in etcd.external_unit_files(outer.inputs(), node):
+        scene.store.files[one.path] = (one.content, one.mode)
+    scene.store.active_units.add("etcd")
+    scene.store.has_data(ETCD, 9, scene.etcd.values[ETCD])
+    scene.etcd.voters[ETCD] = {"store": 9}
+
+
+@pytest.mark.parametrize("controls", [1, 3])
+async def test_it_moves_in_and_out_again(scenes, controls: int) -> None:
+    scene = scenes(controls)
+    await scene.move(into=True)
+    scene.all_inside()
+    await scene.move(into=False)
+    scene.all_outside()
+    assert scene.etcd.led == [], "a leader was removed, which costs an election"
+    assert scene.etcd.values[ETCD]["keys"] == KEYS
+
+
+@pytest.mark.parametrize("into", [True, False])
+async def test_rule_5_it_may_be_cut_at_any_act(scenes, into: bool) -> None:
+    number = 0
+    for number in range(200):
+        scene = scenes(inside=not into)
+        try:
+            await scene.move(into=into, cut=number)
+        except AutarkyError:
+            assert scene.etcd.is_cut
+        else:
+            break
+        await scene.move(into=into)
+        scene.all_inside() if into else scene.all_outside()
+    assert 10 < number < 199
+
+
+@pytest.mark.parametrize("into", [True, False])
+async def test_rule_5_whoever_thinks_better_of_it_goes_back_from_any_act(scenes, into: bool) -> None:
+    number = 0
+    for number in range(200):
+        scene = scenes(inside=not into)
+        try:
+            await scene.move(into=into, cut=number)
+        except AutarkyError:
+            assert scene.etcd.is_cut
+        else:
+            break
+        await scene.move(into=not into)
+        scene.all_outside() if into else scene.all_inside()
+    assert 10 < number < 199
+
+
+async def test_again_it_changes_nothing(scenes) -> None:
+    scene = scenes(3)
+    await scene.move(into=True)
+    await scene.move(into=True)
+    assert scene.etcd.acts == []
+    await scene.move(into=False)
+    await scene.move(into=False)
+    assert scene.etcd.acts == []
+
+
+async def test_a_later_up_does_not_touch_the_unit_of_a_member_that_joined(scenes) -> None:
+    scene = scenes(inside=True)
+    await scene.move(into=False)
+    unit = scene.store.files[etcd.UNIT_PATH][0].decode()
+    assert "--initial-cluster-state=existing" in unit
+    assert "n1=https://192.0.2.11:2380" in unit
+    found = await PrepareExternalEtcd().plan(scene.contexts[False]())
+    assert [one.sentence for one in found] == []
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+async def test_members_that_do_not_accept_each_other_are_not_joined(scenes) -> None:
+    scene = scenes()
+    scene.etcd.strangers.add(STORE)
+    with pytest.raises(Refused, match="do not trust each other's certificates"):
+        await scene.move(into=True)
+    assert scene.etcd.voters[ETCD] == {"store": 9}
+    assert not scene.etcd.learners.get(ETCD)
+
+
+async def test_former_data_on_a_control_node_is_moved_aside(scenes) -> None:
+    scene = scenes()
+    scene.controls[0].has_data(0xBAD, 5, {"revision": 1, "keys": {}})
+    await scene.move(into=True)
+    scene.all_inside()
+    assert any(name.startswith("kept.") for name in scene.controls[0].left())
+
+
+async def test_it_is_judged_before_anything_is_touched(scenes) -> None:
+    scene = scenes()
+    await scene.judged()
+    for key in ("/other/app", "!first", "zzz"):
+        scene = scenes()
+        scene.etcd.values[ETCD]["keys"][key] = "1"
+        with pytest.raises(Refused, match="keys of others") as refused:
+            await scene.judged()
+        assert key in str(refused.value)
+    scene = scenes()
+    scene.etcd.version = "3.4.0"
+    with pytest.raises(Refused, match=r"runs etcd 3\.4\.0"):
+        await scene.judged()
+    context = scenes().contexts[True]()
+    args = {"kube-apiserver": {"etcd-prefix": "/other"}}
+    with pytest.raises(UserError, match="under /other"):
+        await scenes().judged(replace(context, cluster=replace(context.cluster, extra_args=args)))
+    with pytest.raises(Refused, match="n1 does not answer: off"):
+        await scenes(3).judged(replace(scenes(3).contexts[True](), absent={"n1": "off"}))
+
+
+async def test_an_etcd_of_the_users_must_have_joined_before(scenes) -> None:
+    scene = scenes(inside=True)
+    base = scene.contexts[False]()
+    own = ExternalEtcd((OUTSIDE,), "ca", "cert", "key")
+    context = replace(base, cluster=replace(base.cluster, external_etcd=own))
+    with pytest.raises(UserError, match=f"{OUTSIDE} is no member of this cluster's etcd"):
+        await JoinOutside(Migration(None, lambda: None)).plan(context)
+    scene.etcd.learners[ETCD] = {"store": 77}
+    scene.store.active_units.add("etcd")
+    scene.store.files[etcd.UNIT_PATH] = (b"[Service]", 0o644)
+    scene.etcd.settle()
+    join = JoinOutside(Migration(None, lambda: None))
+    assert [one.sentence for one in await join.plan(context)] == ["give store its vote in etcd"]
+    await join.run(context, scene.notes)
+    assert scene.etcd.voters[ETCD] == {"n1": 1, "store": 77}
+    assert json.loads(json.dumps(await join.plan(context))) == []
