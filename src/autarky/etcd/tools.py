@@ -26,6 +26,8 @@ _MARGIN = 5.0
 """Seconds that the program itself may take beyond the time that it gives etcd."""
 
 
+SECOND_LOCAL = f"https://127.0.0.1:{ports.ETCD_SECOND_CLIENT}"
+"""A second member's client URL on its own host."""
 _VERIFY = """\
 size=$(stat -c %s "$1") && [ "$size" -gt 32 ] || { echo "$1 is no snapshot" >&2; exit 1; }
 found=$(head -c $((size - 32)) "$1" | sha256sum | cut -d ' ' -f 1)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from itertools import product
 from urllib.parse import urlsplit
 
 from autarky.control.etcd.decide.maintenance import EtcdSeen, MemberSeen
 from autarky.errors import AutarkyError
 from autarky.etcd import Alarm, EtcdTools, Member, Membership, MemberStatus
+from autarky.etcd.tools import SECOND_LOCAL, Place
 from autarky.model import ports
 from autarky.ports import Host
 
@@ -40,10 +42,11 @@ async def look(hosts: Mapping[str, Host], addresses: Mapping[str, str]) -> tuple
 
 
 async def _listing(hosts: Mapping[str, Host]) -> tuple[EtcdTools, Membership, bool] | None:
-    """By the first host whose member has a quorum, else by any whose member answers at all."""
-    for by_quorum in (True, False):
+    """By the first host whose member has a quorum, else by any whose member answers at all. While the only member is
+    changed, a second one on its node answers in its stead."""
+    for by_quorum, place in product((True, False), (Place(), Place(local=SECOND_LOCAL))):
         for host in hosts.values():
-            tools = EtcdTools(host)
+            tools = EtcdTools(host, place=place)
             try:
                 return tools, await tools.membership(by_quorum=by_quorum), by_quorum
             except AutarkyError:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autarky import places
+from autarky.control.etcd.manifests import pods as etcd
 from autarky.errors import AutarkyError, CommandFailed, Unreachable
 from autarky.etcd.data import Identity, identity_in
 from autarky.etcd.log import End, end_of
@@ -26,10 +27,14 @@ _SCRATCHES = (f"{places.HOST_ROOT}/scratch/recovery", f"{places.RUN}/recovery")
 
 
 async def with_data(host: Host, found: Found) -> Found:
-    """What there is of it now. Data that was moved aside counts where nothing is in its place."""
+    """What there is of it now. Data that was moved aside counts where nothing is in its place; that of a second member,
+    which stands in for the only one while that is changed, where it has more of the same etcd."""
     try:
         data = places.ETCD_DATA
         said, files = await log_files(host, data)
+        beside, others = await log_files(host, etcd.SECOND_DATA)
+        if _has_more(others, files):
+            data, files, said = etcd.SECOND_DATA, others, {**said, **beside}
         lone = [] if files else await on_host(host, ["lone", data])
         if lone:
             data = lone[0]
@@ -46,6 +51,17 @@ async def with_data(host: Host, found: Found) -> Found:
         data=data,
         unreadable="",
     )
+
+
+def _has_more(others: Sequence[bytes], files: Sequence[bytes]) -> bool:
+    """Of two logs on one host: whether the former goes on where the latter ends, by Raft's order."""
+    end, its, mine = end_in(others), _identity(others), _identity(files)
+    if end is None or its is None:
+        return False
+    own = end_in(files)
+    if own is None or mine is None:
+        return not files
+    return its.cluster == mine.cluster and end.newest > own.newest
 
 
 async def identity_of(host: Host, data: str) -> Identity | None:

@@ -18,7 +18,7 @@ from autarky.control.etcd.decide.lineage import FORMER, former_of
 from autarky.control.etcd.decide.refusing import Answer, Voter, cannot_be_fenced
 from autarky.errors import AutarkyError, Refused
 from autarky.etcd.members import Member, Membership
-from autarky.etcd.tools import EtcdTools, Place
+from autarky.etcd.tools import SECOND_LOCAL, EtcdTools, Place
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.etcd_members import client_url
@@ -168,8 +168,8 @@ async def _ask_all(context: Context, recovery: Recovery, urls: Urls) -> Serving:
 
 
 def _with_local(node: Node, urls: Urls) -> list[str]:
-    """Its own member is asked by the loopback address as well: it may have lost that of its network."""
-    return list(dict.fromkeys([Place().local, client_url(node.known_address()), *urls]))
+    """Its own members are asked by the loopback address as well: it may have lost that of its network."""
+    return list(dict.fromkeys([Place().local, SECOND_LOCAL, client_url(node.known_address()), *urls]))
 
 
 def _tools(context: Context, node: Node, url: str) -> EtcdTools:
@@ -179,7 +179,7 @@ def _tools(context: Context, node: Node, url: str) -> EtcdTools:
 async def _ask(context: Context, node: Node, url: str, urls: Urls) -> tuple[Answer | None, int]:
     """(None where nothing answers there, seen from that node; the revision, where it reads by its quorum)."""
     tools = _tools(context, node, url)
-    address = node.known_address() if url == Place().local else address_in(url)
+    address = node.known_address() if url in (Place().local, SECOND_LOCAL) else address_in(url)
     try:
         status = (await tools.statuses([url])).get(url)
     except AutarkyError:

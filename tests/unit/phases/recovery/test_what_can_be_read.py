@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autarky import places
+from autarky.control.etcd.manifests.pods import SECOND_DATA
 from autarky.errors import CommandFailed, Refused, UserError
 from autarky.phases.context import Context
 from autarky.phases.recovery.again import QUORUM_SECONDS, AwaitQuorum, ReadLogsAgain
@@ -234,3 +235,40 @@ async def test_a_host_that_cannot_be_fenced_is_named_to_be_powered_off(two_left:
         await two_left.run(FromMember())
     assert refused.value.fix == "power n1 off, and run the same command again"
     assert all(two_left.hosts[name].runs == OLD for name in ("n1", "n2"))
+
+
+# --- while the only member is changed ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scene", [1], indirect=True)
+@pytest.mark.parametrize("first_is_there", [True, False])
+async def test_what_a_second_member_has_more_than_the_first_is_not_lost(scene: Scene, first_is_there: bool) -> None:
+    """Neither of the two has a quorum, or the first has left already: the second one has what was acknowledged."""
+    host = scene.hosts["n1"]
+    scene.off("n1")
+    more = {"revision": 700, "keys": {**KEYS, **LATER}}
+    host.has_data(OLD, 7, more, entries=50)
+    host.rename(f"{ETCD_DATA}/member", f"{SECOND_DATA}/member")
+    if first_is_there:
+        host.has_data(OLD, 1, scene.etcd.values[OLD], entries=40)
+    host.off = False
+    host.process = False
+    host.take_away_pods()
+    recovery, _ = await scene.until(FromMember(), FenceEtcd)
+    assert recovery.data == SECOND_DATA
+    await scene.run(FromMember())
+    [cluster] = scene.etcd.serving()
+    assert LATER.keys() <= scene.etcd.values[cluster]["keys"].keys()
+
+
+@pytest.mark.parametrize("scene", [1], indirect=True)
+async def test_what_an_earlier_change_has_left_does_not_count(scene: Scene) -> None:
+    host = scene.hosts["n1"]
+    for cluster, entries in ((OLD, 3), (0xBAD, 500)):
+        host.has_data(cluster, 7, {"revision": 9, "keys": {}}, entries=entries)
+        host.rename(f"{ETCD_DATA}/member", f"{SECOND_DATA}/member")
+        host.has_data(OLD, 1, scene.etcd.values[OLD], entries=40)
+        host.process = False
+        host.take_away_pods()
+        recovery, _ = await scene.until(FromMember(), FenceEtcd)
+        assert recovery.data == ETCD_DATA
