@@ -5,17 +5,14 @@ The tests build on each other.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from ha import member_phases
 from harness import TestCluster
-from judgement import only_writes_under_way_failed
-from power import Client, Writer
+from migrations import dialled, members, moved
 from recoveries import data_of
-from slots import settled
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900, func_only=True)]
 
@@ -31,40 +28,10 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     return cluster
 
 
-def members(cluster: TestCluster, host: str) -> dict[str, Any]:
-    """Name → member, as the member on that host lists them."""
-    pki = "/etc/kubernetes/pki/etcd"
-    certificates = f"--cacert={pki}/ca.crt --cert={pki}/server.crt --key={pki}/server.key"
-    said = cluster.shell(host, f"/var/lib/autarky/bin/etcdctl {certificates} member list -w json")
-    return {one["name"]: one for one in json.loads(said)["members"]}
-
-
 def outside(cluster: TestCluster) -> str:
     """The client URL of the etcd outside."""
     address = cluster.shell("etcd1", "ip -4 -o addr show scope global | sed 's|.*inet ||; s|/.*||' | head -n 1")
     return f"https://{address.strip()}:2379"
-
-
-def dialled(cluster: TestCluster) -> set[str]:
-    """By the API servers that run, and by the standby."""
-    said = cluster.shell(
-        "n1",
-        "for p in $(pgrep -x kube-apiserver); do tr '\\0' '\\n' </proc/$p/cmdline; done | grep ^--etcd-servers;"
-        " grep -o -- '--etcd-servers=[^\"]*' /var/lib/autarky/standby/kube-apiserver/current/pod.json",
-    )
-    return {line.partition("=")[2] for line in said.split()}
-
-
-def moved(cluster: TestCluster, spec: dict[str, Any], *others: str) -> None:
-    """With the probe and the ledger running: nothing that was acknowledged is lost."""
-    cluster.spec = spec
-    writer = Writer(Client(cluster))
-    with cluster.probed() as reports, writer.writing():
-        cluster.autarky("etcd", "migrate", "-f", str(cluster.file), "--yes", "-o", "plain", *others)
-    only_writes_under_way_failed(reports[0], moves=2)
-    assert len(writer.acknowledged) > 100
-    assert writer.lost() == set()
-    cluster.wait("everything is healthy", lambda: settled(cluster), seconds=120)
 
 
 @pytest.mark.chain("moved")

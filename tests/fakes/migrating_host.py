@@ -15,7 +15,7 @@ from typing import Any
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.model.facts import HostFacts
-from autarky.phases.migration import leaving, looking, outwards
+from autarky.phases.migration import leaving, looking, outwards, peering
 from autarky.ports import Completed
 from fakes.recovering_host import RecoveringEtcd, RecoveringHost, _json, _said
 
@@ -99,13 +99,14 @@ class MigratingHost(RecoveringHost):
     def _etcdctl(self, argv: Sequence[str]) -> Completed:
         url, arguments = argv[1].removeprefix("--endpoints="), list(argv[6:-1])
         if arguments == ["endpoint", "health"]:
-            return self._health(url)
+            return self._health(url, argv[3].removeprefix("--cacert="))
         return RecoveringHost._etcdctl(self, argv)
 
-    def _health(self, url: str) -> Completed:
+    def _health(self, url: str, ca_file: str) -> Completed:
         address = url.removeprefix("https://").partition(":")[0]
         if url.endswith(":2380"):
-            why = "x509: certificate signed by unknown authority" if address in self._world.strangers else "deadline"
+            is_known = address not in self._world.strangers or ca_file == peering.TRUSTED
+            why = "deadline" if is_known else "x509: certificate signed by unknown authority"
             return _json([{"endpoint": url, "health": False, "error": why}])
         there = next((one for one in self.etcd.hosts.values() if one.host_facts.address == address), None)
         healthy = there is not None and there.runs in self.etcd.serving()

@@ -18,29 +18,49 @@ if TYPE_CHECKING:
     from autarky.model.cluster import Cluster
     from autarky.ports import Host
 
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
 
 @click.command()
 @file_option
 @output_option
 @dry_run_option
 @yes_option
-def migrate(file: Path | None, output: str, dry_run: bool, yes: bool) -> None:
+@click.option("--peer-cert", type=_FILE, metavar="FILE", help="Into the cluster, from an etcd with another CA.")
+@click.option("--peer-key", type=_FILE, metavar="FILE", help="Its key.")
+@click.option("--peer-ca", type=_FILE, metavar="FILE", help="That CA.")
+def migrate(
+    file: Path | None,
+    output: str,
+    dry_run: bool,
+    yes: bool,
+    peer_cert: Path | None,
+    peer_key: Path | None,
+    peer_ca: Path | None,
+) -> None:
     """Move etcd into the cluster, or out of it, while the API serves.
 
     -f FILE: the cluster file with etcd in its new place: with spec.etcd.external, or without it. The members there
     join, the API servers are rolled to use them, and then those in the old place leave; nothing is copied, and no
     revision is lost. Run it again to resume, also in the other direction.
+
+    Into the cluster, from an etcd of yours with another CA: --peer-cert is a certificate of that CA, for servers and
+    clients, with the addresses of all control nodes. They join with it, and have their own at the end.
     """
+    given = [one for one in (peer_cert, peer_key, peer_ca) if one is not None]
+    if len(given) not in (0, 3):
+        raise click.UsageError("Give --peer-cert, --peer-key and --peer-ca together.")
+    of_peers = tuple(one.read_bytes() for one in given)
     if file is None:
         raise click.UsageError("Give the cluster file with etcd in its new place: -f FILE.")
-    run_async(lambda: _migrate(file, output, dry_run=dry_run, yes=yes))
+    run_async(lambda: _migrate(file, output, of_peers, dry_run=dry_run, yes=yes))
 
 
-async def _migrate(file: Path, output: str, *, dry_run: bool, yes: bool) -> None:
+async def _migrate(file: Path, output: str, of_peers: tuple[bytes, ...], *, dry_run: bool, yes: bool) -> None:
     from autarky.cli.up import bring_up
     from autarky.cli.wiring import load_cluster
     from autarky.model.cluster import Level
-    from autarky.phases.migration.looking import Migration
+    from autarky.phases.migration.looking import Migration, Peers
     from autarky.workflows.migrate import inwards, outwards
 
     wanted = load_cluster(file, None)
@@ -53,7 +73,7 @@ async def _migrate(file: Path, output: str, *, dry_run: bool, yes: bool) -> None
         if not into and former.self_hosted < apart and not dry_run:
             # The members stay where they are, and are no longer changed by the agents.
             await bring_up(replace(former, self_hosted=apart), output, (), (), dry_run=False, by_file=True)
-        migration = Migration(former.external_etcd, _host_outside(former))
+        migration = Migration(_host_outside(former), Peers(*of_peers) if of_peers else None)
         phases = inwards(migration) if into else outwards(migration)
         await bring_up(
             replace(wanted, self_hosted=apart),

@@ -13,6 +13,7 @@ import asyncio
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from autarky import places
@@ -38,7 +39,7 @@ found=$(head -c $((size - 32)) "$1" | sha256sum | cut -d ' ' -f 1)
 @dataclass(frozen=True, slots=True)
 class Place:
     """On a host. local: the client URL of its own member, or several of one etcd, separated by commas. pki, programs:
-    directories; ca, certificate, key: files in the former."""
+    directories; ca, certificate, key: files in the former, or paths."""
 
     local: str = f"https://127.0.0.1:{ports.ETCD_CLIENT}"
     pki: str = places.ETCD_PKI
@@ -202,9 +203,9 @@ class EtcdTools:
             f"{self._place.programs}/etcdctl",
             f"--endpoints={','.join(endpoints)}",
             f"--command-timeout={timeout:.0f}s",
-            f"--cacert={self._place.pki}/{self._place.ca}",
-            f"--cert={self._place.pki}/{self._place.certificate}",
-            f"--key={self._place.pki}/{self._place.key}",
+            f"--cacert={PurePosixPath(self._place.pki, self._place.ca)}",
+            f"--cert={PurePosixPath(self._place.pki, self._place.certificate)}",
+            f"--key={PurePosixPath(self._place.pki, self._place.key)}",
             *arguments,
             "--write-out=json",
         ]

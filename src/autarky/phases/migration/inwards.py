@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from autarky import places
 from autarky.control.etcd.manifests import pods as etcd
-from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.engine.phase import Change
 from autarky.errors import CommandFailed, Refused, Unreachable
 from autarky.etcd.members import Member
@@ -19,7 +18,7 @@ from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_joining import JOIN_SECONDS, addresses_of, admitted, promoted, wait
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.external_etcd import is_active
-from autarky.phases.files import changed_files
+from autarky.phases.migration import peering
 from autarky.phases.migration.leaving import ENDED, hand_over, kept, remove_members
 from autarky.phases.migration.looking import (
     ROLL_SECONDS,
@@ -30,7 +29,6 @@ from autarky.phases.migration.looking import (
     inside,
     on_nodes,
 )
-from autarky.phases.prepare import missing_leaves, write_leaves
 from autarky.phases.recovery.reading import identity_of
 from autarky.phases.recovery.state import on_host
 from autarky.ports import Host, Progress
@@ -61,7 +59,7 @@ class JoinInside:
 
     async def run(self, context: Context, progress: Progress) -> None:
         for node in context.cluster.initial_members:
-            await _prepare(context, node)
+            await peering.prepare(context, node, self.migration.peers)
         for node in context.cluster.initial_members:
             await self._join(context, node, progress)
         await for_each(context.cluster.initial_members, lambda node: _await_balancer(context, node, progress))
@@ -87,6 +85,7 @@ class JoinInside:
             await host.remove(list(await static_pods(host)))
             await host.run(["sh", "-c", ENDED], timeout=60, check=False)
             await on_host(host, ["aside", places.ETCD_DATA, f"{places.ETCD_DATA}/{kept()}"])
+            await peering.trust(host)
         if await static_pods(host):
             return
         addresses = others | {node.name: node.known_address()}
@@ -101,26 +100,18 @@ async def _voting(context: Context) -> dict[int, Node]:
     return {id_: node for id_, node in on_nodes(context, membership).items() if id_ in voters}
 
 
-async def _prepare(context: Context, node: Node) -> None:
-    """The certificates of a member, and those with which the load balancer and the API servers reach it."""
-    host, inputs = context.host(node), context.inputs()
-    files = [*render_node.ca_files(inputs), *(one for one in nllb.files(inputs, node) if one.path == nllb.ETCD_CA_PATH)]
-    await host.write_files(await changed_files(host, files))
-    await write_leaves(host, await missing_leaves(context, host, node))
-
-
 async def _refuse_strangers(host: Host, members: Sequence[Member]) -> None:
     """Refused where a member does not accept our certificate as that of a peer, or we do not accept its. Once such a
     learner is admitted, it never comes into sync."""
-    peers = Place(certificate="peer.crt", key="peer.key")
+    peers = Place(ca=await peering.trusted(host), certificate="peer.crt", key="peer.key")
     for url in (url for one in members for url in one.peer_urls):
         said = (await EtcdTools(host, place=peers).health([url]))[url] or ""
         if "authentication handshake failed" in said or "certificate" in said or "tls:" in said:
             raise Refused(
                 PEERS_TRUST,
                 f"the member of etcd at {url} and {host.name} do not trust each other's certificates: {said}",
-                "let both have the same CA for peers (certificates.caDirectory in the file, --peer-trusted-ca-file of"
-                " that member), and run the same command again",
+                "give a certificate of that etcd's CA for the addresses of the control nodes (--peer-cert, --peer-key,"
+                " --peer-ca), and run it again",
             )
 
 
@@ -151,7 +142,9 @@ class LeaveOutside:
     async def plan(self, context: Context) -> Sequence[Change]:
         host = self.migration.outside()
         ends = [Change(f"stop etcd on {host.name}")] if host is not None and await is_active(host) else []
-        return [*(Change(f"remove {one.name} from etcd") for one in await _outside(context)), *ends]
+        leaving = [Change(f"remove {one.name} from etcd") for one in await _outside(context)]
+        borrowed = [node for node in context.cluster.initial_members if await peering.is_borrowed(context, node)]
+        return [*leaving, *(Change(f"give the member on {node.name} its own certificate") for node in borrowed), *ends]
 
     async def run(self, context: Context, progress: Progress) -> None:
         leaving = await _outside(context)
@@ -162,6 +155,8 @@ class LeaveOutside:
                 raise Unreachable("no member of etcd on a control node answers; run the same command again")
             await hand_over(context, tools, leaving, progress)
             await remove_members(context, tools, leaving, progress)
+        for node in context.cluster.initial_members:
+            await peering.own(context, node)
         host = self.migration.outside()
         if host is not None:
             await host.run(["systemctl", "disable", "--now", "etcd"], timeout=60, check=False)

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from autarky import places
-from autarky.control.etcd.manifests import pods as etcd
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.errors import CommandFailed, Refused, Unreachable
 from autarky.etcd.members import Member, Membership
 from autarky.etcd.tools import EtcdTools, Place
 from autarky.model import patience, ports
-from autarky.model.cluster import ExternalEtcd, Node
+from autarky.model.cluster import Node
 from autarky.model.components import API_SERVER
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_joining import address_of
@@ -35,13 +34,23 @@ sed -n 's/.*"--etcd-servers=\\([^"]*\\)".*/\\1/p' {STANDBY}/pod.json 2>/dev/null
 """What the API servers that run dial, and what the standby would."""
 
 
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """By what members of the cluster and members outside accept each other, where these have another CA: a certificate
+    of that CA for the addresses of the control nodes, its key, and that CA. PEM."""
+
+    certificate: bytes
+    key: bytes
+    ca: bytes
+
+
 @dataclass(slots=True)
 class Migration:
-    """What the phases of one run share. former: where etcd was outside, None where it was inside. outside: the test
-    host of an etcd outside, None where that is not ours."""
+    """What the phases of one run share. outside: the test host of an etcd outside, None where that is not ours. peers:
+    None where both have one CA."""
 
-    former: ExternalEtcd | None
     outside: Callable[[], Host | None]
+    peers: Peers | None = None
 
 
 async def dialled(host: Host) -> frozenset[str]:
@@ -141,8 +150,3 @@ def serves_at(member: Member, endpoints: Iterable[str]) -> bool:
 def _place(url: str) -> tuple[str | None, int | None]:
     found = urlsplit(url)
     return found.hostname, found.port
-
-
-def peer_ca() -> str:
-    """Where a member's own copy of the CA is."""
-    return etcd.PEER_CA

@@ -22,9 +22,10 @@ from autarky.payload import etcd_version
 from autarky.phases.context import Context
 from autarky.phases.external_etcd import PrepareExternalEtcd
 from autarky.phases.hosts import FOUNDED
+from autarky.phases.migration import peering
 from autarky.phases.migration.inwards import JoinInside, LeaveOutside
 from autarky.phases.migration.judging import JudgeMigration
-from autarky.phases.migration.looking import Migration
+from autarky.phases.migration.looking import Migration, Peers
 from autarky.phases.migration.outwards import JoinOutside, LeaveInside
 from autarky.ports import Progress
 from autarky.render import node as render_node
@@ -61,6 +62,7 @@ class Roll:
 class Scene:
     def __init__(self, contexts: dict[bool, Callable[[], Context]], etcd_: MigratingEtcd, notes: Any) -> None:
         self.contexts, self.etcd, self.notes = contexts, etcd_, notes
+        self.peers: Peers | None = None
 
     @property
     def controls(self) -> list[MigratingHost]:
@@ -75,7 +77,7 @@ class Scene:
         self.etcd.on_again()
         self.etcd.cut = cut
         context = self.contexts[into]()
-        migration = Migration(None, (lambda: self.store) if into else (lambda: None))
+        migration = Migration((lambda: self.store) if into else (lambda: None), self.peers)
         join, leave = (JoinInside, LeaveOutside) if into else (JoinOutside, LeaveInside)
         url = BALANCER if into else OUTSIDE
         steps: Any = (join(migration), Roll(self, url), leave(migration))
@@ -83,7 +85,7 @@ class Scene:
 
     async def judged(self, context: Context | None = None) -> None:
         context = replace(context or self.contexts[True](), api_seen=True)
-        await JudgeMigration(Migration(None, lambda: None)).plan(context)
+        await JudgeMigration(Migration(lambda: None)).plan(context)
 
     def all_inside(self) -> None:
         assert set(self.etcd.voters[ETCD]) == {host.name for host in self.controls} == self.etcd.running(ETCD)
@@ -234,6 +236,30 @@ async def test_members_that_do_not_accept_each_other_are_not_joined(scenes) -> N
     assert not scene.etcd.learners.get(ETCD)
 
 
+async def test_with_a_certificate_of_the_other_ca_they_are_and_have_their_own_again_at_the_end(scenes) -> None:
+    scene = scenes(3)
+    scene.etcd.strangers.add(STORE)
+    scene.peers = Peers(b"certificate", b"key", b"other CA\n")
+    own = scene.contexts[True]().pki.files()["etcd/ca.crt"]
+    for host in scene.controls:
+        host.files[places.LEAVES_PLAN] = (b"{}", 0o600)
+    context = scene.contexts[True]()
+    await JoinInside(Migration(lambda: scene.store, scene.peers)).run(context, scene.notes)
+    for host in scene.controls:
+        assert host.files[f"{etcd.PKI}/peer.crt"][0] == b"certificate"
+        assert host.files[etcd.PEER_CA][0] == own.rstrip() + b"\nother CA\n"
+        assert host.files[places.LEAVES_PLAN][0] == b"{}", "its agent would replace the certificate"
+    await scene.move(into=True)
+    scene.all_inside()
+    for host in scene.controls:
+        assert host.files[f"{etcd.PKI}/peer.crt"][0].startswith(b"-----BEGIN CERTIFICATE")
+        assert host.files[etcd.PEER_CA][0] == own
+        assert b"etcd" in host.files[places.LEAVES_PLAN][0]
+        assert peering.TRUSTED not in host.files
+    await scene.move(into=True)
+    assert scene.etcd.acts == []
+
+
 async def test_former_data_on_a_control_node_is_moved_aside(scenes) -> None:
     scene = scenes()
     scene.controls[0].has_data(0xBAD, 5, {"revision": 1, "keys": {}})
@@ -269,12 +295,12 @@ async def test_an_etcd_of_the_users_must_have_joined_before(scenes) -> None:
     own = ExternalEtcd((OUTSIDE,), "ca", "cert", "key")
     context = replace(base, cluster=replace(base.cluster, external_etcd=own))
     with pytest.raises(UserError, match=f"{OUTSIDE} is no member of this cluster's etcd"):
-        await JoinOutside(Migration(None, lambda: None)).plan(context)
+        await JoinOutside(Migration(lambda: None)).plan(context)
     scene.etcd.learners[ETCD] = {"store": 77}
     scene.store.active_units.add("etcd")
     scene.store.files[etcd.UNIT_PATH] = (b"[Service]", 0o644)
     scene.etcd.settle()
-    join = JoinOutside(Migration(None, lambda: None))
+    join = JoinOutside(Migration(lambda: None))
     assert [one.sentence for one in await join.plan(context)] == ["give store its vote in etcd"]
     await join.run(context, scene.notes)
     assert scene.etcd.voters[ETCD] == {"n1": 1, "store": 77}
