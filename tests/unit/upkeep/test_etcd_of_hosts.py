@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from autarky.ports import Completed
 from autarky.upkeep.etcd_seen import look
 from fakes.host import FakeHost
 
-MEMBER = {
+MEMBER: dict[str, Any] = {
     "ID": 7,
     "name": "n1:second",
     "peerURLs": ["https://192.0.2.11:2480"],
     "clientURLs": ["https://192.0.2.11:2479"],
 }
-STATUS = {"header": {"member_id": 7, "cluster_id": 1}, "leader": 7, "version": "3.7.3"}
+STATUS: dict[str, object] = {"header": {"member_id": 7, "cluster_id": 1}, "leader": 7, "version": "3.7.3"}
 
 
 class WithSecond(FakeHost):
