@@ -293,3 +293,53 @@ async def test_which_network_a_cluster_has_is_said_by_its_record_before_what_is_
     context.machines.hosts["n1"].files[places.CLUSTER_RECORD] = (json.dumps(record).encode(), 0o600)
     with pytest.raises(UserError, match=r"the cluster has network\.cni: flannel"):
         await PHASE.plan(context)
+
+
+# --- where etcd is ----------------------------------------------------------------------------------------------------
+
+OUTSIDE = {"etcd": {"external": {"lab": "store"}}}
+
+
+@pytest.mark.parametrize(
+    ("kept", "outside", "refused"),
+    [
+        (OUTSIDE, False, "etcd is outside of the cluster"),
+        ({}, True, "etcd is inside of the cluster"),
+        ({"etcd": {"version": "3.6.16"}}, True, "etcd is inside of the cluster"),
+        (OUTSIDE, True, None),
+        ({}, False, None),
+        ({"etcd": None}, False, None),
+        ("odd", False, None),
+    ],
+)
+async def test_up_does_not_make_another_etcd_where_the_file_has_it_elsewhere(make_context, kept, outside, refused):
+    context = with_etcd(make_context, kept, outside=outside)
+    marked(context)
+    if refused is None:
+        await PHASE.plan(context)
+        return
+    with pytest.raises(UserError, match=refused) as error:
+        await PHASE.plan(context)
+    assert error.value.where == "spec.etcd.external"
+    assert "autarky etcd migrate -f FILE" in str(error.value)
+    context.moves_etcd = True
+    await PHASE.plan(context)
+
+
+async def test_a_record_of_another_machine_says_where_etcd_is_as_well(make_context):
+    """It was moved from there, and the file here is older."""
+    context = with_etcd(make_context, OUTSIDE, outside=True)
+    marked(context)
+    record = {"file": {"metadata": {"name": "demo"}, "spec": {}}, "nodes": {}, "number": 7}
+    context.machines.hosts["n1"].files[places.CLUSTER_RECORD] = (json.dumps(record).encode(), 0o600)
+    with pytest.raises(UserError, match="etcd is inside of the cluster"):
+        await PHASE.plan(context)
+
+
+def with_etcd(make_context, kept, *, outside: bool):
+    context = make_context(a_cluster())
+    external = ExternalEtcd(("https://192.0.2.99:2379",), "", "", "", "store", "192.0.2.99") if outside else None
+    context.cluster = replace(context.cluster, external_etcd=external)
+    context.directory.mkdir(parents=True, exist_ok=True)
+    (context.directory / "cluster.json").write_text(json.dumps({"metadata": {"name": "demo"}, "spec": kept}))
+    return context

@@ -1,0 +1,42 @@
+"""`autarky etcd migrate`, as far as it needs no cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autarky.cli.main import main
+
+FILE = """\
+apiVersion: autarky.dev/v1alpha1
+kind: Cluster
+metadata: {name: nobodys}
+spec: {nodes: [{name: n1, host: lab}]}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = tmp_path / "cluster.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_the_file_with_the_new_place_has_to_be_given(capsys):
+    assert main(["etcd", "migrate", "--yes"]) == 2
+    assert "-f FILE" in capsys.readouterr().err
+
+
+def test_a_cluster_that_this_machine_does_not_know_is_not_made(capsys, file):
+    assert main(["etcd", "migrate", "-f", str(file), "--yes"]) == 2
+    said = capsys.readouterr().err
+    assert "knows no cluster nobodys" in said
+    assert "autarky login" in said
+
+
+@pytest.mark.parametrize("option", ["--peer-cert", "--peer-key", "--peer-ca"])
+def test_the_certificate_of_another_ca_comes_with_its_key_and_that_ca(capsys, file, option):
+    assert main(["etcd", "migrate", "-f", str(file), "--yes", option, str(file)]) == 2
+    assert "Give --peer-cert, --peer-key and --peer-ca together." in capsys.readouterr().err
