@@ -11,6 +11,7 @@ from autarky.errors import Refused, UserError
 from autarky.etcd.tools import EtcdTools
 from autarky.model.components import API_SERVER
 from autarky.payload import etcd_version
+from autarky.phases import hosts
 from autarky.phases.context import Context
 from autarky.phases.migration.looking import ALL_ARE_THERE, Migration, anyhow, inside
 from autarky.ports import Progress
@@ -31,6 +32,8 @@ class JudgeMigration:
     timeout: float = 60
 
     async def plan(self, context: Context) -> Sequence[Change]:
+        if not context.api_seen:
+            await hosts.look(context)
         if not context.founded and not context.api_seen:
             raise UserError(f"there is no cluster {context.cluster.name} yet", fix="bring it up with `autarky up`")
         _refuse_absent(context)
