@@ -48,6 +48,8 @@ HOST_LOCK = "/run/autarky.lock"
 """Not below RUN, which `down` removes while it holds the lock."""
 ETCD_DATA = "/var/lib/etcd"
 ETCD_PKI = "/etc/kubernetes/pki/etcd"
+ETCD_PEERS_CA = f"{ETCD_PKI}/peers-ca.crt"
+"""The CAs of its peers, on a control node whose member has a borrowed certificate (`phases.migration.peering`)."""
 """For the node's own member, root only; empty on workers."""
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 

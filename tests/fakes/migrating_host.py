@@ -88,6 +88,8 @@ class MigratingHost(RecoveringHost):
                 self._act("move the data aside")
                 self.rename(f"{directory}/member", f"{directory}/{name}/member")
                 return _said()
+            case ["sh", "-c", looking._FILES]:
+                return _said("/var/lib/autarky/standby/kube-apiserver/current/files/secrets")
             case ["sh", "-c", leaving.ENDED]:
                 return _said()
             case ["systemctl", "disable", "--now", "etcd"] | ["systemctl", "stop", "etcd"]:

@@ -143,6 +143,8 @@ class LeafKeeping(Controller):
         wanted = self._wanted(leaf, plan)
         name = leaf.name_on(self.node)
         try:
+            if leaf.unless and self._at(leaf.unless).exists():
+                return
             now = self._now()
             wanted.files.settle_directory()
             authority = read_authority(self._at(places.PKI), leaf.spec.ca, now)
@@ -154,7 +156,8 @@ class LeafKeeping(Controller):
                 metrics.RENEWALS.labels(name).inc()
         except Exception as error:  # see the contract
             self._fails(name, error)
-        self._see(name, wanted.files.certificate)
+        finally:
+            self._see(name, wanted.files.certificate)
 
     def _wanted(self, leaf: leaves.Leaf, plan: leaves.Plan) -> Wanted:
         files = Files(self._at(leaf.certificate), self._at(leaf.key), leaves.GROUP if leaf.shared else None)

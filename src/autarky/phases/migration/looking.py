@@ -32,6 +32,8 @@ done 2>/dev/null
 sed -n 's/.*"--etcd-servers=\\([^"]*\\)".*/\\1/p' {STANDBY}/pod.json 2>/dev/null || :
 """
 """What the API servers that run dial, and what the standby would."""
+_FILES = f"find -L {STANDBY}/ -name etcd-client.crt -exec dirname {{}} \\; | head -n 1"
+"""The directory of the standby's files: a checkpoint has them deeper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +104,10 @@ async def by_standby(context: Context) -> EtcdTools | None:
         others = [url for url in urls if url != THROUGH_BALANCER]
         if host is None or not others:
             continue
+        directory = (await host.run(["sh", "-c", _FILES], check=False)).text.strip()
         place = Place(
             ",".join(others),
-            f"{STANDBY}/files",
+            directory,
             ca="etcd-ca.crt",
             certificate="etcd-client.crt",
             key="etcd-client.key",

@@ -1,9 +1,9 @@
 """Certificates with which control nodes join an etcd outside as its peers.
 
 Where that has another CA, the members on control nodes run with a borrowed certificate until the others have left: one
-of that CA, and both CAs are trusted. Nobody renews it meanwhile: their agents are told of etcd's certificates (the plan
-of leaves) only when it is given back. etcd reads certificates at each handshake, and CAs at its start: so a member
-trusts the other CA until it is restarted.
+of that CA, and both CAs are trusted. TRUSTED says so on the host: the agent of the node neither renews nor replaces such
+a certificate. etcd reads certificates at each handshake, and CAs at its start: a member trusts the other CA until it is
+restarted.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from autarky.phases.prepare import missing_leaves, write_leaves
 from autarky.ports import Host
 from autarky.render import node as render_node
 
-TRUSTED = f"{places.ETCD_PKI}/peers-ca.crt"
-"""What a member that joins trusts as the CA of its peers."""
+TRUSTED = places.ETCD_PEERS_CA
 _PEER = (f"{etcd.PKI}/peer.crt", f"{etcd.PKI}/peer.key")
 
 
@@ -33,9 +32,7 @@ async def prepare(context: Context, node: Node, peers: Peers | None) -> None:
     leaves = await missing_leaves(context, host, node)
     if peers is not None:
         files += [File(TRUSTED, own.rstrip() + b"\n" + peers.ca, 0o600), *_borrowed(peers)]
-        plan = await host.read(places.LEAVES_PLAN)
-        kept = [] if plan is None else [File(places.LEAVES_PLAN, plan, 0o600)]
-        leaves = [one for one in leaves[:-1] if one.path not in _PEER] + (kept or leaves[-1:])
+        leaves = [one for one in leaves if one.path not in _PEER]
     await host.write_files(await changed_files(host, files))
     await write_leaves(host, leaves)
 
@@ -61,10 +58,9 @@ async def is_borrowed(context: Context, node: Node) -> bool:
 
 
 async def own(context: Context, node: Node) -> None:
-    """Its own certificate, if it was borrowed, and only its own CA; the plan by which its agent renews them."""
+    """Its own certificate, if it was borrowed, and only its own CA."""
     host, inputs = context.host(node), context.inputs()
     if await is_borrowed(context, node):
-        *leaves, plan = render_node.leaf_files(inputs, node)
-        peer = [one for one in leaves if one.path in _PEER]
-        await host.write_files([*peer, *etcd.beginning(inputs), plan])
+        peer = [one for one in render_node.leaf_files(inputs, node) if one.path in _PEER]
+        await host.write_files([*peer, *etcd.beginning(inputs)])
         await host.remove([TRUSTED])

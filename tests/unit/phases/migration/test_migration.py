@@ -241,14 +241,12 @@ async def test_with_a_certificate_of_the_other_ca_they_are_and_have_their_own_ag
     scene.etcd.strangers.add(STORE)
     scene.peers = Peers(b"certificate", b"key", b"other CA\n")
     own = scene.contexts[True]().pki.files()["etcd/ca.crt"]
-    for host in scene.controls:
-        host.files[places.LEAVES_PLAN] = (b"{}", 0o600)
     context = scene.contexts[True]()
     await JoinInside(Migration(lambda: scene.store, scene.peers)).run(context, scene.notes)
     for host in scene.controls:
         assert host.files[f"{etcd.PKI}/peer.crt"][0] == b"certificate"
         assert host.files[etcd.PEER_CA][0] == own.rstrip() + b"\nother CA\n"
-        assert host.files[places.LEAVES_PLAN][0] == b"{}", "its agent would replace the certificate"
+        assert places.ETCD_PEERS_CA in host.files, "its agent would replace the certificate"
     await scene.move(into=True)
     scene.all_inside()
     for host in scene.controls:

@@ -68,13 +68,14 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """certificate, key: paths; the same for a file with both. shared: the components' group reads them.
-    least: its shortest life in seconds."""
+    least: its shortest life in seconds. unless: while this file exists, it is somebody else's, and stays."""
 
     spec: CertSpec
     certificate: str
     key: str
     shared: bool = False
     least: int = 0
+    unless: str = ""
 
     def life(self, plan: Plan) -> int:
         return max(plan.life, self.least)
@@ -134,9 +135,12 @@ def _of_component(component: str, stem: str, spec: CertSpec, least: int = 0) -> 
 
 def _of_etcd(node: str, address: str) -> list[Leaf]:
     client = CertSpec(f"apiserver-etcd-client-{node}", "etcd/ca", "kube-apiserver-etcd-client")
+    pki = places.ETCD_PKI
     member = [
-        Leaf(etcd_certificate(role, node, address), f"{places.ETCD_PKI}/{role}.crt", f"{places.ETCD_PKI}/{role}.key")
-        for role in ("server", "peer")
+        Leaf(etcd_certificate("server", node, address), f"{pki}/server.crt", f"{pki}/server.key"),
+        Leaf(
+            etcd_certificate("peer", node, address), f"{pki}/peer.crt", f"{pki}/peer.key", unless=places.ETCD_PEERS_CA
+        ),
     ]
     balancer = Leaf(etcd_certificate("client", node, address), nllb.ETCD_CLIENT_PATH, nllb.ETCD_CLIENT_PATH)
     return [_of_component(API_SERVER, "etcd-client", client), *member, balancer]
