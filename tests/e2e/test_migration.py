@@ -63,4 +63,5 @@ def test_it_moves_out_again_under_load(cluster: TestCluster) -> None:
     assert "member" not in data_of(cluster, "n1")
     assert any(name.startswith("kept.") for name in data_of(cluster, "n1"))
     assert "2379" not in cluster.shell("n1", "cat /var/lib/autarky/nllb/haproxy.cfg")
+    assert "n1" not in cluster.kubectl("get", "etcdmembers", "-o", "name")
     assert "nothing was changed" in cluster.up().stdout

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from autarky import places
 from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.etcd.manifests.members import KIND
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.engine.phase import Change
-from autarky.errors import Unreachable, UserError
+from autarky.errors import ApiError, Unreachable, UserError
 from autarky.etcd.members import Member
 from autarky.etcd.tools import EtcdTools
 from autarky.model import patience
@@ -34,6 +35,7 @@ from autarky.phases.migration.looking import (
 from autarky.phases.recovery.reading import identity_of
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
+from autarky.render.crds import API_VERSION
 
 # DIRECTORY NAME: to a directory of that name in it, which may be a mount.
 _ASIDE = """\
@@ -142,6 +144,7 @@ class LeaveInside:
         await remove_members(context, tools, leaving, progress)
         for node in context.present(context.control_nodes):
             await _clear(context, node)
+            await _forget(context, node)
             progress.note(f"{node.name} has no member of etcd any more")
 
 
@@ -152,6 +155,15 @@ async def _has_traces(context: Context, node: Node) -> bool:
         return False
     there = await host.read(nllb.ETCD_CLIENT_PATH) is not None or bool(await static_pods(host))
     return there or bool((await host.run(["ls", etcd.MEMBER_DIRECTORY], check=False)).text.split())
+
+
+async def _forget(context: Context, node: Node) -> None:
+    """Its EtcdMember, which stops no member (rule 10)."""
+    try:
+        await context.kube().delete(API_VERSION, KIND, node.name)
+    except ApiError as error:
+        if error.status != 404:  # it has never had one
+            raise
 
 
 async def _clear(context: Context, node: Node) -> None:

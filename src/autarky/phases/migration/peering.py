@@ -1,8 +1,8 @@
 """Certificates with which control nodes join an etcd outside as its peers.
 
 Where that has another CA, the members on control nodes run with a borrowed certificate until the others have left: one
-of that CA, and both CAs are trusted. TRUSTED says so on the host: the agent of the node neither renews nor replaces such
-a certificate. etcd reads certificates at each handshake, and CAs at its start: a member trusts the other CA until it is
+of that CA, and both CAs are trusted. TRUSTED says so on the host: the node's agent neither renews nor replaces such a
+certificate. etcd reads certificates at each handshake, and CAs at its start: a member trusts the other CA until it is
 restarted.
 """
 

@@ -131,6 +131,21 @@ def test_all_leaves_of_a_control_node_are_issued_with_no_api(scene: Scene) -> No
     assert not scene.keeping.trouble
 
 
+def test_a_borrowed_certificate_of_a_peer_is_left_alone_until_it_is_given_back(scene: Scene) -> None:
+    """While the members of an etcd outside of the cluster accept only one of their own CA."""
+    path, before = scene.root / "etc/kubernetes/pki/etcd/peer.crt", scene.all
+    path.write_bytes(b"of another CA")
+    scene.write(places.ETCD_PEERS_CA.lstrip("/"), b"both CAs")
+    scene.round_after(LIFE)
+    assert path.read_bytes() == b"of another CA"
+    server = "etc/kubernetes/pki/etcd/server.crt"
+    assert scene.all[server] != before[server]
+    assert not scene.keeping.trouble
+    (scene.root / places.ETCD_PEERS_CA.lstrip("/")).unlink()
+    scene.round_after(1)
+    assert path.read_bytes().startswith(b"-----BEGIN CERTIFICATE")
+
+
 def test_each_is_renewed_at_two_thirds_of_its_life_and_none_before(scene: Scene) -> None:
     first = scene.all
     scene.round_after(LIFE * 2 / 3 - 1)
