@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from autarky import places
 from autarky.control.certificates.manifests.specs import authorities, certificate_specs
 from autarky.engine.phase import Change
 from autarky.errors import UserError
@@ -18,6 +19,7 @@ from autarky.phases.hosts import look, refuse_foreign_hosts
 from autarky.ports import Progress
 
 GROUPS = ("cluster",)
+ETCD_CA = "etcd/ca"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,12 @@ class GetPayload:
         context.payload = await get_payload(context.release, progress, groups=GROUPS)
 
 
+async def _is_nowhere(context: Context, path: str) -> bool:
+    """Whether no control node has it; all of them must answer."""
+    hosts = [context.host(node) for node in context.control_nodes]
+    return not [host for host in hosts if await host.read(path) is not None]
+
+
 @dataclass(frozen=True, slots=True)
 class IssueCertificates:
     """CAs (own or given), administrators' certificates and the service account key, in the cluster's directory."""
@@ -53,14 +61,17 @@ class IssueCertificates:
         if not context.addresses_known:
             return [Change("issue the certificates of the control plane")]
         specs, cas = certificate_specs(context.complete), authorities(context.complete)
-        self._refuse_to_start_over(context, specs, cas)
+        await self._refuse_to_start_over(context, specs, cas)
         reasons = context.pki.plan(specs, context.cluster.certificates, datetime.now(UTC), cas)
         return [Change(f"issue {reason}") for reason in reasons]
 
-    def _refuse_to_start_over(self, context: Context, specs: Sequence[CertSpec], cas: Sequence[str]) -> None:
+    async def _refuse_to_start_over(self, context: Context, specs: Sequence[CertSpec], cas: Sequence[str]) -> None:
         """All CAs are issued before the first host gets its marker: one that is missing later was lost here, while
-        the cluster has it. Nobody would trust a new one in its place."""
+        the cluster has it. Nobody would trust a new one in its place. Only etcd's is made later, where etcd moves into
+        the cluster from one with another CA."""
         lost = context.pki.missing_roots(specs, cas)
+        if context.moves_etcd and set(lost) == {ETCD_CA} and not context.pki.borrows:
+            lost = [] if await _is_nowhere(context, f"{places.PKI}/{ETCD_CA}.crt") else lost
         if context.owners and lost:
             raise UserError(
                 f"{context.pki.directory} lacks {', '.join(lost)}, which the cluster already has",

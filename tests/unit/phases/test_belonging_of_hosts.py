@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -20,7 +21,7 @@ from autarky.phases.removal import CheckRemoval
 from autarky.phases.supply import IssueCertificates
 from autarky.phases.teardown import CleanHosts, hosts_to_clean
 from autarky.pki import PkiStore
-from autarky.places import NODE_MARKER
+from autarky.places import NODE_MARKER, PKI
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
@@ -135,6 +136,24 @@ async def test_no_ca_is_made_anew_for_a_cluster_that_is_there(make_context, tmp_
     mark(context, "n1", ca=context.ours.ca)
     await observe(context)
     with pytest.raises(UserError, match="lacks front-proxy-ca, etcd/ca, sa, which the cluster already has"):
+        await IssueCertificates().plan(context)
+
+
+async def test_only_etcds_ca_is_made_later_where_etcd_moves_into_the_cluster(make_context, tmp_path):
+    """From an etcd with another CA, which was outside. Once a control node has it, it was made, and is lost here."""
+    context = make_context()
+    mark(context, "n1", ca=context.ours.ca)
+    shutil.copytree(context.pki.directory, tmp_path / "without")
+    for end in ("crt", "key"):
+        (tmp_path / "without/etcd" / f"ca.{end}").unlink()
+    context.pki = PkiStore(tmp_path / "without")
+    await observe(context)
+    with pytest.raises(UserError, match="lacks etcd/ca, which the cluster already has"):
+        await IssueCertificates().plan(context)
+    context.moves_etcd = True
+    assert any("etcd/ca" in one.sentence for one in await IssueCertificates().plan(context))
+    context.machines.hosts["n1"].files[f"{PKI}/etcd/ca.crt"] = (b"CA", 0o600)
+    with pytest.raises(UserError, match="lacks etcd/ca, which the cluster already has"):
         await IssueCertificates().plan(context)
 
 
