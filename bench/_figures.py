@@ -1,4 +1,5 @@
-"""What a benchmark found: figures of autarky's beside kubeadm's, and the one table of them all. Pure."""
+"""What a benchmark found: figures of autarky's beside those of something else (mostly kubeadm's), and the one table of
+them all. Pure."""
 
 from __future__ import annotations
 
@@ -21,6 +22,10 @@ class Figure:
     theirs: tuple[float, ...]
     wanted: float | None = None
     """The highest ratio that is wanted; None: it is only told."""
+    most: float | None = None
+    """The highest median of ours that is wanted, in its unit."""
+    more: float | None = None
+    """How much higher than the median of theirs ours may be, in its unit."""
 
     def __post_init__(self) -> None:
         if not self.ours or len(self.ours) != len(self.theirs):
@@ -33,14 +38,24 @@ class Figure:
         return statistics.median(self.ours) / theirs if theirs else None
 
     @property
+    def difference(self) -> float:
+        """Of the medians of all rounds."""
+        return statistics.median(self.ours) - statistics.median(self.theirs)
+
+    @property
     def kept(self) -> bool:
         """Whether it is as wanted."""
-        return self.wanted is None or (self.ratio is not None and self.ratio <= self.wanted)
+        return (
+            (self.wanted is None or (self.ratio is not None and self.ratio <= self.wanted))
+            and (self.most is None or statistics.median(self.ours) <= self.most)
+            and (self.more is None or self.difference <= self.more)
+        )
 
 
-def table(figures: Sequence[Figure]) -> str:
-    """Medians of all rounds, for a terminal. What is not as wanted says so in its row."""
-    head = ("benchmark", "figure", "rounds", "autarky", "kubeadm", "ratio", "wanted")
+def table(figures: Sequence[Figure], beside: str = "kubeadm") -> str:
+    """Medians of all rounds, for a terminal. What is not as wanted says so in its row. beside: what autarky is measured
+    against."""
+    head = ("benchmark", "figure", "rounds", "autarky", beside, "ratio", "wanted")
     rows = [head, *(_row(figure) for figure in figures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     texts = 2
@@ -62,8 +77,13 @@ def median(rounds: Sequence[float], unit: str) -> str:
 
 
 def judged(figure: Figure) -> tuple[str, str]:
-    """The ratio, and what is wanted of it."""
+    """The ratio, and what is wanted."""
     ratio = NOTHING if figure.ratio is None else f"{figure.ratio:.2f}"
-    if figure.wanted is None:
+    limits = [
+        *([] if figure.wanted is None else [f"at most {figure.wanted}"]),
+        *([] if figure.most is None else [f"at most {figure.most:g} {figure.unit}"]),
+        *([] if figure.more is None else [f"{figure.difference:+.1f}, at most +{figure.more:g} {figure.unit}"]),
+    ]
+    if not limits:
         return ratio, NOTHING
-    return ratio, f"at most {figure.wanted}" + ("" if figure.kept else ": missed")
+    return ratio, ", ".join(limits) + ("" if figure.kept else ": missed")

@@ -25,21 +25,30 @@ Benchmark = Callable[[Payload, Product, int], Awaitable[Sequence[Figure]]]
 """Gets the payload, whose commands it measures, and the number of rounds."""
 
 
-def main(description: str | None, benchmarks: Sequence[Benchmark]) -> None:
+def main(
+    description: str | None,
+    benchmarks: Sequence[Benchmark],
+    *,
+    beside: str = "kubeadm",
+    more_options: Sequence[argparse.ArgumentParser] = (),
+) -> None:
     """Run them one after the other, print all their figures as one table, and keep them. The exit code is 1 when one is
-    not as wanted, and when a tree has changed meanwhile: then nobody knows what was measured."""
-    options = _options(description)
+    not as wanted, and when a tree has changed meanwhile: then nobody knows what was measured. beside: the head of the
+    table's column of what is measured against; more_options: the benchmarks' own, which they read themselves."""
+    options = _options(description, more_options)
     os.environ["XDG_STATE_HOME"] = str(STATE)
     with alone():
         record = asyncio.run(_measured(benchmarks, options))
-    print("\n".join(("", table(record.figures), *record.changes)), flush=True)
+    print("\n".join(("", table(record.figures, beside), *record.changes)), flush=True)
     if record.changes or not all(figure.kept for figure in record.figures):
         raise SystemExit(1)
 
 
-def _options(description: str | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=_at_least_one, default=ROUNDS, help=f"default: {ROUNDS}")
+def _options(description: str | None, more: Sequence[argparse.ArgumentParser]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, parents=list(more)
+    )
+    parser.add_argument("--rounds", type=at_least_one, default=ROUNDS, help=f"default: {ROUNDS}")
     parser.add_argument("--json", type=Path, metavar="FILE", help=f"the record; default: one by its date in {_RECORDS}")
     help_product = (
         "a checkout whose commands are measured, not this one's: a figure of an earlier commit, beside kubeadm"
@@ -51,9 +60,9 @@ def _options(description: str | None) -> argparse.Namespace:
 _RECORDS = STATE / "records"
 
 
-def _at_least_one(text: str) -> int:
+def at_least_one(text: str) -> int:
     if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError("at least one round")
+        raise argparse.ArgumentTypeError("at least one")
     return number
 
 

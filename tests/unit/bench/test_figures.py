@@ -38,3 +38,23 @@ def test_the_table_has_every_figure_beside_kubeadms_and_says_what_was_missed():
         "ha_reboot  power on → /readyz       1    30.0 s   20.0 s   1.50  at most 1.0: missed",
         "up         memory: haproxy          1  18.2 MiB        –      –                    –",
     ]
+
+
+@pytest.mark.parametrize(("limits", "kept"), [({"most": 20.0}, True), ({"most": 19.9}, False)])
+def test_a_limit_is_one_of_the_median_of_ours(limits, kept):
+    assert Figure("backup", "memory", "MB", (10.0, 30.0, 20.0), (0.0, 0.0, 0.0), **limits).kept == kept
+
+
+@pytest.mark.parametrize(("more", "kept"), [(5.0, True), (4.9, False)])
+def test_a_difference_is_that_of_the_medians(more, kept):
+    assert Figure("backup", "restore", "s", (10.0, 30.0, 20.0), (15.0, 1.0, 90.0), more=more).kept == kept
+
+
+def test_the_table_says_every_limit_and_what_stands_beside():
+    memory = Figure("backup", "memory", "MB", (120.0,), (0.0,), most=100.0)
+    restore = Figure("backup", "restore", "s", (30.0,), (10.0,), more=30.0)
+    assert table([memory, restore], "without").splitlines() == [
+        "benchmark  figure   rounds   autarky  without  ratio                  wanted",
+        "backup     memory        1  120.0 MB        –      –  at most 100 MB: missed",
+        "backup     restore       1    30.0 s   10.0 s   3.00    +20.0, at most +30 s",
+    ]

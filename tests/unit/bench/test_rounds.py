@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -44,9 +45,9 @@ class Bench:
         trees = self.trees[root]
         return trees.pop(0) if len(trees) > 1 else trees[0]
 
-    def __call__(self, *benchmarks, options=()):
+    def __call__(self, *benchmarks, options=(), **more):
         self._monkeypatch.setattr(sys, "argv", ["bench", "--json", str(self._file), *options])
-        _rounds.main("what it does", benchmarks)
+        _rounds.main("what it does", benchmarks, **more)
 
     @property
     def record(self) -> Record | None:
@@ -214,3 +215,11 @@ def test_a_change_of_the_other_tree_is_one_as_well(bench, other, capsys):
 def test_without_another_tree_the_record_names_none(bench, other):
     bench(benchmark(GOOD))
     assert bench.record.began.product is None
+
+
+def test_a_benchmark_may_have_options_of_its_own_and_another_yardstick(bench, capsys):
+    own = argparse.ArgumentParser(add_help=False)
+    own.add_argument("--objects", type=_rounds.at_least_one, default=7)
+    bench(benchmark(GOOD), options=("--objects", "5"), beside="without", more_options=[own])
+    assert "without" in capsys.readouterr().out
+    assert bench.kept == (GOOD,)
