@@ -6,8 +6,8 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ class AutarkyCluster:
     control: Sequence[str] = ("n1",)
     workers: Sequence[str] = ()
     product: Product = THIS_TREE
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """More of the cluster file's."""
 
     def of(self, product: Product) -> AutarkyCluster:
         """The same, by that one's commands."""
@@ -55,6 +57,7 @@ class AutarkyCluster:
             "spec": {
                 "kubernetesVersion": str(default_version()),
                 "nodes": [{**node, "host": "lab"} for node in nodes],
+                **self.spec,
             },
         }
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -92,6 +95,21 @@ class AutarkyCluster:
 
     def try_down(self) -> None:
         subprocess.run(self._command("down", "--yes"), check=False, **self._quietly)
+
+    def timed(self, *words: str) -> float:
+        """Seconds that the command takes. SystemExit with what it said when it fails."""
+        begin = time.monotonic()
+        done = subprocess.run(
+            [*self.product.command, *words, "-f", str(self.file), "-o", "plain"],
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            **self.product.where,
+        )
+        if done.returncode != 0:
+            raise SystemExit(f"autarky {' '.join(words)} failed:\n{done.stdout[-2000:]}")
+        return time.monotonic() - begin
 
     def _command(self, verb: str, *options: str) -> list[str]:
         return [*self.product.command, verb, "-f", str(self.file), *options]

@@ -1,4 +1,4 @@
-"""docs/measurements.md, as a recorded run gives it. Pure.
+"""docs/measurements.md, as a recorded run gives it, and those of benchmarks that are run by themselves. Pure.
 
 Its headings are the same whether a run was recorded or not: other documents link them.
 """
@@ -17,10 +17,11 @@ PLACE = ROOT / "docs" / "measurements.md"
 
 @dataclass(frozen=True)
 class Section:
-    """What one benchmark measures, and how."""
+    """What one benchmark measures, and how. beside: the head of the column of what is measured against."""
 
     title: str
     text: str
+    beside: str = "kubeadm"
 
 
 SECTIONS: Mapping[str, Section] = {
@@ -51,6 +52,30 @@ All four lose their power at once, and get it back at once. What is measured is 
     ),
 }
 
+APART: Mapping[str, Section] = {
+    "quorum": Section(
+        "Quorum lost",
+        """\
+Of three control nodes two lose their power, and stay off. The clock starts half a minute later: on one side with
+`autarky etcd recover-quorum`, on the other with what etcd's documentation has done by hand on a cluster of kubeadm's,
+the next command the moment the one before has ended: who has to read first, or to think, takes longer. It stops when
+the API takes a write, and the second figure's when the last command has returned. autarky waits 15 s of it for an etcd
+that comes back by itself.""",
+        "by hand",
+    ),
+    "backup": Section(
+        "A backup of 1 GB, and its restore",
+        """\
+One node with half a million ConfigMaps of 1 kB and 400 of 1 MiB. Memory is the highest resident size of the program
+that makes the backup; beside it runs the etcd that tries the snapshot, of which the pages of its file are left out. The
+99th percentiles are those of `autarky bench probe --rate 100`, beside the same cluster at rest before. `autarky
+restore`, from the command until it returns, is beside `etcdutl snapshot restore` alone, of the same snapshot on the
+node's disk.""",
+        "without",
+    ),
+}
+"""Not part of a run of all: each is recorded by itself."""
+
 _HEAD = """\
 # Measurements
 
@@ -76,9 +101,13 @@ share the pages of one image, on both sides. What no process has, such as the pa
 """
 
 
-def document(record: Record | None) -> str:
+def document(record: Record | None, apart: Mapping[str, Record] | None = None) -> str:
+    """apart: records of the benchmarks that are run by themselves, those that there are, by name."""
     parts = [_HEAD, _NO_RUN if record is None else _origin(record), _HOW]
     parts += [_section(section, [] if record is None else record.of(name)) for name, section in SECTIONS.items()]
+    for name, section in APART.items():
+        own = (apart or {}).get(name)
+        parts.append(_section(section, [] if own is None else own.of(name), None if own is None else _origin(own)))
     return "\n".join(parts)
 
 
@@ -95,16 +124,17 @@ def _origin(record: Record) -> str:
     return _table(("run", "what"), rows)
 
 
-def _section(section: Section, figures: Sequence[Figure]) -> str:
-    parts = [f"## {section.title}\n", f"{section.text}\n"]
+def _section(section: Section, figures: Sequence[Figure], origin: str | None = None) -> str:
+    """origin: of the run, where that is another one than the document's."""
+    parts = [f"## {section.title}\n", f"{section.text}\n", *([] if origin is None else [origin])]
     times = [figure for figure in figures if figure.unit != MEMORY]
     memory = [figure for figure in figures if figure.unit == MEMORY]
     if times:
         seconds = [(f.name, _measured(f.ours, f.unit), _measured(f.theirs, f.unit), *judged(f)) for f in times]
-        parts.append(_table((_rounds(times), "autarky", "kubeadm", "ratio", "wanted"), seconds))
+        parts.append(_table((_rounds(times), "autarky", section.beside, "ratio", "wanted"), seconds))
     if memory:
         used = [(f.name, _measured(f.ours, ""), _measured(f.theirs, ""), judged(f)[0]) for f in memory]
-        parts.append(_table((f"{_rounds(memory)}, {MEMORY}", "autarky", "kubeadm", "ratio"), used))
+        parts.append(_table((f"{_rounds(memory)}, {MEMORY}", "autarky", section.beside, "ratio"), used))
     if not figures:
         parts.append("Not measured yet.\n")
     return "\n".join(parts)

@@ -23,6 +23,8 @@ ROUNDS = 3
 """How many are made, unless it is said otherwise; a run of fewer is not told of."""
 RECORDED = ROOT / "bench" / "measurements.json"
 """The run that docs/measurements.md tells of. There is none before the first was recorded."""
+RECORDED_APART = ROOT / "bench" / "apart"
+"""The runs of benchmarks that are run by themselves, NAME.json each."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,11 @@ def _tree(tree: dict[str, Any]) -> Tree:
 def recorded() -> Record | None:
     """The run that docs/measurements.md tells of."""
     return read(RECORDED.read_text()) if RECORDED.exists() else None
+
+
+def recorded_apart() -> dict[str, Record]:
+    """By the name of the benchmark."""
+    return {file.stem: read(file.read_text()) for file in sorted(RECORDED_APART.glob("*.json"))}
 
 
 # --- what is known before the first figure --------------------------------------------------------

@@ -1,10 +1,11 @@
-"""Make docs/measurements.md of a run of all benchmarks, whose record becomes bench/measurements.json. Commit both.
+"""Make docs/measurements.md of a run of all benchmarks, whose record becomes bench/measurements.json. Commit both. The
+record of a benchmark that is run by itself (`backup`, `quorum`) becomes bench/apart/NAME.json instead.
 
     ./run bench record FILE
 
 Refused is a run that does not show what it says: of a tree that nobody can have or that changed meanwhile, of another
-tree's commands, of too few rounds, or without one of the benchmarks. One that has missed a wanted ratio is taken: the
-document says so.
+tree's commands, of too few rounds, or without one of the benchmarks. (Of one that is run by itself a single round is
+enough.) One that has missed what is wanted is taken: the document says so.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from _document import PLACE, SECTIONS, document
-from _record import RECORDED, ROUNDS, Record, read, written
+from _document import APART, PLACE, SECTIONS, document
+from _record import RECORDED, RECORDED_APART, ROUNDS, Record, read, recorded, recorded_apart, written
 from _tree import named
 
 
@@ -27,14 +28,23 @@ def main() -> None:
         raise SystemExit(f"{file} is no record of a run: {error}") from error
     if reasons := refusals(record):
         raise SystemExit("\n".join((f"{file} is not taken:", *(f"  - {reason}" for reason in reasons))))
-    RECORDED.write_text(written(record))
-    PLACE.write_text(document(record))
-    print(f"written: {RECORDED} and {PLACE}")
+    name = _apart(record)
+    place = RECORDED if name is None else RECORDED_APART / f"{name}.json"
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(written(record))
+    PLACE.write_text(document(recorded(), recorded_apart()))
+    print(f"written: {place} and {PLACE}")
 
 
 def refusals(record: Record) -> list[str]:
     """Why the document cannot be of this run: what was seen, and what to do."""
-    return [*_of_trees(record), *_of_figures(record)]
+    return [*_of_trees(record), *([] if _apart(record) is not None else _of_figures(record))]
+
+
+def _apart(record: Record) -> str | None:
+    """The benchmark that was run by itself, if it is the record of one."""
+    names = {figure.benchmark for figure in record.figures}
+    return names.pop() if len(names) == 1 and names < APART.keys() else None
 
 
 def _of_trees(record: Record) -> list[str]:

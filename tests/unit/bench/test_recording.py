@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+import _record
 import pytest
 import record
-from _document import SECTIONS, document
+from _document import APART, SECTIONS, document
 from _figures import Figure
 from _record import Machine, Record, Trees, read, written
 from _tree import Tree
@@ -28,7 +29,9 @@ WHOLE = Record(
 def recording(monkeypatch, tmp_path):
     """Records a file with that text; returns what was written."""
     run, place = tmp_path / "measurements.json", tmp_path / "measurements.md"
-    monkeypatch.setattr(record, "RECORDED", run)
+    for module in (record, _record):
+        monkeypatch.setattr(module, "RECORDED", run)
+        monkeypatch.setattr(module, "RECORDED_APART", tmp_path / "apart")
     monkeypatch.setattr(record, "PLACE", place)
 
     def go(text):
@@ -37,7 +40,7 @@ def recording(monkeypatch, tmp_path):
             file.write_text(text)
         monkeypatch.setattr(sys, "argv", ["record", str(file)])
         record.main()
-        return run.read_text(), place.read_text()
+        return run.read_text() if run.exists() else None, place.read_text()
 
     return go
 
@@ -54,6 +57,17 @@ def test_a_run_that_has_missed_a_ratio_is_kept_and_the_document_says_so_in_its_r
     assert not read(run).figures[-1].kept
     rows = [line for line in text.splitlines() if line.startswith("|") and "missed" in line]
     assert rows == ["| power on → /readyz | 9.0 s (9.0–9.0) | 4.0 s (4.0–4.0) | 2.25 | at most 1.25: missed |"]
+
+
+@pytest.mark.parametrize("name", APART)
+def test_the_record_of_a_benchmark_that_is_run_by_itself_is_kept_beside_the_run_of_all(recording, tmp_path, name):
+    recording(written(WHOLE))
+    alone = replace(WHOLE, figures=(Figure(name, "what it measures", "s", (5.0,), (4.0,)),))
+    run, text = recording(written(alone))
+    assert run == written(WHOLE)
+    assert read((tmp_path / "apart" / f"{name}.json").read_text()) == alone
+    assert text == document(WHOLE, {name: alone})
+    assert f"| in 1 round | autarky | {APART[name].beside} | ratio | wanted |" in text
 
 
 def began(tree: Tree) -> Record:
