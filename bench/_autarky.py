@@ -97,19 +97,17 @@ class AutarkyCluster:
         subprocess.run(self._command("down", "--yes"), check=False, **self._quietly)
 
     def timed(self, *words: str) -> float:
-        """Seconds that the command takes. SystemExit with what it said when it fails."""
-        begin = time.monotonic()
-        done = subprocess.run(
-            [*self.product.command, *words, "-f", str(self.file), "-o", "plain"],
-            check=False,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            **self.product.where,
-        )
+        """Seconds that the command takes. Its events stay in a file beside the cluster's, NAME.log. SystemExit with the
+        last ones when it fails."""
+        log = self.file.with_suffix(".log")
+        argv = [*self.product.command, *words, "-f", str(self.file), "-o", "json"]
+        with log.open("w") as written:
+            begin = time.monotonic()
+            done = subprocess.run(argv, check=False, **{**self._quietly, "stdout": written, "stderr": written})
+            took = time.monotonic() - begin
         if done.returncode != 0:
-            raise SystemExit(f"autarky {' '.join(words)} failed:\n{done.stdout[-2000:]}")
-        return time.monotonic() - begin
+            raise SystemExit(f"autarky {' '.join(words)} failed:\n{log.read_text()[-2000:]}")
+        return took
 
     def _command(self, verb: str, *options: str) -> list[str]:
         return [*self.product.command, verb, "-f", str(self.file), *options]
