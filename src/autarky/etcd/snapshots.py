@@ -131,7 +131,8 @@ async def _asked(scratch: Path, programs: Path, server: asyncio.subprocess.Proce
 
 
 async def _list(scratch: Path, programs: Path, listing: Callable[[Path], None]) -> None:
-    argv = [f"--endpoints={_CLIENT}", "get", "", "--prefix", "--keys-only", "-w=json"]
+    # etcdctl gives up after 5 s by itself; the limit of `tried` ends it.
+    argv = [f"--endpoints={_CLIENT}", "--command-timeout=10h", "get", "", "--prefix", "--keys-only", "-w=json"]
     keys = scratch / "keys.json"
     with keys.open("wb") as written:
         status, said = await _ended(programs / "etcdctl", argv, scratch, written)

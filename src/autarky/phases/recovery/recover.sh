@@ -131,10 +131,11 @@ aside() {
 	sync "$1/member" "$1/$peer_ca" "$1"
 }
 
+# etcdctl gives up after 5 s by itself, in which half a million keys are not listed; whoever asks has a limit of his own.
 keys() {
 	install -d -m 700 "$1"
 	( umask 077; "$bin/etcdctl" --endpoints="$member" --cacert="$ca" --cert="${ca%/*}/server.crt" \
-		--key="${ca%/*}/server.key" get "" --prefix --keys-only -w json | gzip -1 >"$1/keys.gz" )
+		--key="${ca%/*}/server.key" --command-timeout=10m get "" --prefix --keys-only -w json | gzip -1 >"$1/keys.gz" )
 }
 
 restart() {

@@ -323,3 +323,12 @@ def test_of_an_etcd_that_ends_at_once_the_last_lines_are_said(with_log: Seat) ->
     done = with_log.run("replay", with_log.work)
     assert done.returncode != 0
     assert done.stderr.splitlines() == ["two", "three", "four"]
+
+
+def test_listing_all_keys_is_not_given_up_after_etcdctls_own_five_seconds(seat: Seat) -> None:
+    """Half a million take longer, and without them nobody is shown what a restore takes away."""
+    seat.program("etcdctl", 'printf "%s\\n" "$@"')
+    seat.ok("keys", seat.root / "keys")
+    asked = gzip.decompress((seat.root / "keys/keys.gz").read_bytes()).decode().splitlines()
+    assert "--keys-only" in asked
+    assert "--command-timeout=10m" in asked
