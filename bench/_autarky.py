@@ -42,6 +42,11 @@ class AutarkyCluster:
     def kubeconfig(self) -> Path:
         return STATE / f"autarky/clusters/{self.name}/kubeconfig"
 
+    @property
+    def log(self) -> Path:
+        """The events of the command that was timed last."""
+        return self.file.with_suffix(".log")
+
     def kubectl(self, payload: Payload) -> list[str]:
         return [str(payload.binaries["kubectl"].path), f"--kubeconfig={self.kubeconfig}"]
 
@@ -97,16 +102,14 @@ class AutarkyCluster:
         subprocess.run(self._command("down", "--yes"), check=False, **self._quietly)
 
     def timed(self, *words: str) -> float:
-        """Seconds that the command takes. Its events stay in a file beside the cluster's, NAME.log. SystemExit with the
-        last ones when it fails."""
-        log = self.file.with_suffix(".log")
+        """Seconds that the command takes. Its events stay in `log`. SystemExit with the last ones when it fails."""
         argv = [*self.product.command, *words, "-f", str(self.file), "-o", "json"]
-        with log.open("w") as written:
+        with self.log.open("w") as written:
             begin = time.monotonic()
             done = subprocess.run(argv, check=False, **{**self._quietly, "stdout": written, "stderr": written})
             took = time.monotonic() - begin
         if done.returncode != 0:
-            raise SystemExit(f"autarky {' '.join(words)} failed:\n{log.read_text()[-2000:]}")
+            raise SystemExit(f"autarky {' '.join(words)} failed:\n{self.log.read_text()[-2000:]}")
         return took
 
     def _command(self, verb: str, *options: str) -> list[str]:

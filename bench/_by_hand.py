@@ -1,5 +1,5 @@
-"""A new etcd of one member on a kubeadm control node, by hand: what etcd's page on disaster recovery says, as somebody
-types it who has done it before, with no pause between the commands.
+"""A new etcd of one member on a kubeadm control node, by hand: what etcd's page on disaster recovery says, and that of
+Kubernetes on etcd (API servers are stopped before), as somebody types it who has done it before, with no pause.
 
 The API server's and etcd's manifests go out of the kubelet's sight, so that both end; the member's database is restored
 as that of a single member, with later revisions (which etcd's page asks of clusters with watches, as Kubernetes has

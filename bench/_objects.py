@@ -1,8 +1,7 @@
 """Objects by the hundred thousand, written into etcd beside the API server: through it they would take an hour.
 
 They are ConfigMaps as kube-apiserver has them in etcd (its protobuf form), so that it serves them, too. Their content
-is random text in base64, the same in every run: of three quarters of its size for gzip, where most real objects are a
-fifth.
+is the same in every run: words from a small vocabulary, which gzip makes as much smaller as it does most real objects.
 
 Danger: the API server learns of them by its watch only. Wait until it has seen them before anything is measured.
 """
@@ -26,6 +25,7 @@ LARGE_BYTES = 1024 * 1024
 """The most that a ConfigMap may have."""
 IN_ONE_TRANSACTION = 128
 """etcd's default for the most operations of one (--max-txn-ops)."""
+_VOCABULARY, _POOL = 64, 8 * 1024 * 1024
 _CREATED = 1_750_000_000
 _REPORTED = 100
 """Transactions between two reports."""
@@ -42,16 +42,26 @@ class Keep:
 def objects(namespace: str, small: int, large: int) -> Iterator[Sequence[Keep]]:
     """As many small and large ConfigMaps, in the portions in which they are written."""
     source = random.Random(1)  # noqa: S311 # the same in every run
-    each = (_keep(source, namespace, f"small-{number:07}", SMALL_BYTES) for number in range(small))
+    text = _text_of(source, _POOL)
+    each = (_keep(source, text, namespace, f"small-{number:07}", SMALL_BYTES) for number in range(small))
     while portion := list(islice(each, IN_ONE_TRANSACTION)):
         yield portion
     for number in range(large):
-        yield [_keep(source, namespace, f"large-{number:05}", LARGE_BYTES)]
+        yield [_keep(source, text, namespace, f"large-{number:05}", LARGE_BYTES)]
 
 
-def _keep(source: random.Random, namespace: str, name: str, size: int) -> Keep:
+def _text_of(source: random.Random, size: int) -> bytes:
+    """So many bytes or a few more."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["".join(source.choices(letters, k=source.randint(3, 9))).encode() for _ in range(_VOCABULARY)]
+    return b" ".join(source.choices(words, k=size // 4))
+
+
+def _keep(source: random.Random, text: bytes, namespace: str, name: str, size: int) -> Keep:
+    """With a piece of the text, which is much longer than what gzip remembers."""
     uid = str(uuid.UUID(int=source.getrandbits(128), version=4))
-    content = base64.b64encode(source.randbytes(size * 3 // 4))
+    begin = source.randrange(len(text) - size)
+    content = text[begin : begin + size]
     return Keep(f"/registry/configmaps/{namespace}/{name}".encode(), config_map(namespace, name, uid, content))
 
 

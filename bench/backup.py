@@ -7,7 +7,8 @@ One node, on a disk of its own. What is measured, in every round on the same clu
   the most memory that the backup's program had (resident). At most 100 MB. Beside it runs the etcd that tries the
   snapshot; of that it is reported what is not its file's pages;
   `autarky restore FILE`, from the command until it returns, beside `etcdutl snapshot restore` alone of the same
-  snapshot on the node's disk. At most 30 s more.
+  snapshot on the node's disk. At most 30 s more. Where that time goes is reported as well: the API server has to read
+  all these objects before it is ready, by whomever etcd was restored.
 
 The objects are written into etcd directly (`_objects.py`).
 
@@ -60,6 +61,15 @@ PROBED_SECONDS, RATE = 60, 100
 STREAMS = {"kept-alive": "GET", "new-connections": "GET on a new connection", "writes": "write"}
 WORKER, TRIAL = "the backup's program", "the etcd that tries the snapshot"
 PROCESSES = {WORKER: b"\0autarky.agents.backup\0", TRIAL: b"\0--unsafe-no-fsync\0"}
+OPENING = "open the backup"
+PARTS = {
+    OPENING: "the backup is opened, and tried",
+    "tell-loss": "its keys are compared",
+    "make-data": "the new data is made on the node",
+    "start-etcd": "the new etcd starts",
+    "await-api": "the API server reads all objects",
+}
+"""Phases of `restore`, and what precedes them."""
 SCRATCH = f"{places.HOST_ROOT}/scratch/bench"
 
 OPTIONS = argparse.ArgumentParser(add_help=False)
@@ -79,6 +89,7 @@ class Measured:
     before: dict[str, float]
     during: dict[str, float]
     restore: float
+    parts: dict[str, float]
     alone: float
 
 
@@ -113,6 +124,7 @@ class Bench:
             _percentiles(before),
             _percentiles(report),
             restore,
+            parts_of(self.cluster.log.read_text()),
             alone,
         )
 
@@ -182,6 +194,14 @@ def _percentiles(report: dict[str, Any]) -> dict[str, float]:
     return {name: report["streams"][name]["p99"] * 1000 for name in STREAMS}
 
 
+def parts_of(log: str) -> dict[str, float]:
+    """Where the time of a restore went, by its events: seconds. What is in no part is in none of these phases."""
+    events = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    [opening, *_] = [event["seconds"] for event in events if event["kind"] == "operation-ended"]
+    phases = {event["phase"]: float(event["seconds"]) for event in events if event["kind"] == "phase-ended"}
+    return {PARTS[OPENING]: float(opening), **{what: phases[name] for name, what in PARTS.items() if name != OPENING}}
+
+
 def _unpack(archive: Path, identity: str, snapshot: Path) -> None:
     with archive.open("rb") as file, opened(file, Unlock((identity,))) as files:
         for one in checked(files)[1]:
@@ -248,6 +268,10 @@ def figures(measured: Sequence[Measured]) -> list[Figure]:
             tuple(m.restore for m in measured),
             tuple(m.alone for m in measured),
             more=MOST_MORE_SECONDS,
+        ),
+        *(
+            Figure("backup", f"restore: {part}", SECONDS, tuple(m.parts[part] for m in measured), none)
+            for part in PARTS.values()
         ),
     ]
 

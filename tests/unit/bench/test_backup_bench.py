@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
 
 import pytest
 from _figures import table
-from backup import CLUSTER, Measured, _unpack, figures
+from backup import CLUSTER, PARTS, Measured, _unpack, figures, parts_of
 
 from autarky.archive import Lock, fresh_identity
 from autarky.archive.contents import SNAPSHOT, Contents, EtcdSeen, FileSeen
@@ -21,6 +22,7 @@ MEASURED = Measured(
     before={"kept-alive": 5.0, "new-connections": 10.0, "writes": 20.0},
     during={"kept-alive": 9.0, "new-connections": 19.0, "writes": 39.0},
     restore=40.0,
+    parts=dict.fromkeys(PARTS.values(), 5.0),
     alone=12.0,
 )
 
@@ -51,6 +53,14 @@ def test_the_table_says_the_difference_and_the_limits():
     assert "without" in text.splitlines()[0]
     assert "at most 100 MB" in text
     assert "+28.0, at most +30 s" in text
+
+
+def test_the_time_of_a_restore_is_told_apart_by_its_events():
+    ended = [{"kind": "operation-ended", "seconds": 24.5}]
+    ended += [{"kind": "phase-ended", "phase": name, "seconds": 2} for name in (*PARTS, "judge-versions")]
+    ended += [{"kind": "operation-ended", "seconds": 90.5}]
+    log = "\n".join(["what etcd says", *map(json.dumps, ended)])
+    assert parts_of(log) == {PARTS["open the backup"]: 24.5, **dict.fromkeys([*PARTS.values()][1:], 2.0)}
 
 
 def test_the_quota_is_larger_than_what_is_written():
