@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 import obstore
 from obstore.exceptions import BaseError
@@ -42,6 +42,8 @@ _RANGE = 4 * 1024 * 1024
 _RANGE_SECONDS = 180.0
 """For one range: a server that sends less than 23 KB/s has failed."""
 _LEAST_PIECE = 64 * 1024
+_UNFLUSHED = 8 * 1024 * 1024
+"""Bytes of a file that are in memory only."""
 _AMAZON = "s3.amazonaws.com"
 
 
@@ -82,6 +84,22 @@ class Target(Protocol):
         ...
 
 
+class _Steady:
+    """A file whose content reaches the disk as it comes: etcd, on the same disk, waits for no gigabyte at the end."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._left = _UNFLUSHED
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._left -= len(data)
+        if self._left <= 0:
+            self._file.flush()
+            os.fdatasync(self._file.fileno())
+            self._left = _UNFLUSHED
+
+
 class Directory:
     """On this machine. Files are readable by root only."""
 
@@ -103,7 +121,7 @@ class Directory:
             raise UserError(f"{part} exists already", fix="try again") from error
         try:
             with os.fdopen(opened, "wb") as file:
-                yield file
+                yield _Steady(file)
                 file.flush()
                 os.fsync(file.fileno())
             self._link(part, final)

@@ -31,6 +31,7 @@ from autarky.etcd import snapshots
 from autarky.hosts.local import LocalHost
 from autarky.render.cluster_record import FILE_KEY
 from autarky.upkeep import backup
+from autarky.upkeep.flushing import flushed
 from autarky.upkeep.patience import seconds_for
 
 MOST_SAID = 3500
@@ -81,20 +82,20 @@ async def _make(asked: Mapping[str, Any], tell: Any) -> Mapping[str, Any]:
     made = _now()
     file = _name(marker.cluster, asked["backup"], made)
     await asyncio.to_thread(target.names)  # whether the target is there at all
-    async with backup.snapshot_taken(host, "backup", backup.TRIED_HERE, tell) as taken:
-        snapshot = await _proved(taken, tell)
-        contents, parts = backup.archive_of(
-            marker,
-            snapshot,
-            backup.files_here(Path("/")),
-            made=made,
-            autarky=__version__,
-            cluster=_of_the_cluster(asked),
-        )
-        tell(
-            f"sealing {sum(one.size for one in contents.files.values()):,} bytes for {len(lock.recipients)} recipients"
-        )
-        sealed, verified = await asyncio.to_thread(keep, target, file, contents, parts, lock, _now)
+    with flushed(Path(places.HOST_ROOT, "scratch")):
+        async with backup.snapshot_taken(host, "backup", backup.TRIED_HERE, tell) as taken:
+            snapshot = await _proved(taken, tell)
+            contents, parts = backup.archive_of(
+                marker,
+                snapshot,
+                backup.files_here(Path("/")),
+                made=made,
+                autarky=__version__,
+                cluster=_of_the_cluster(asked),
+            )
+            size = sum(one.size for one in contents.files.values())
+            tell(f"sealing {size:,} bytes for {len(lock.recipients)} recipients")
+            sealed, verified = await asyncio.to_thread(keep, target, file, contents, parts, lock, _now)
     tell(f"{file}: {sealed.size:,} bytes, {contents.etcd.keys:,} keys, verified")
     return _result(contents, file, sealed, verified)
 
