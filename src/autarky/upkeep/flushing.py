@@ -22,11 +22,10 @@ _Seen = dict[Path, tuple[int, int]]
 def flushed(*directories: Path) -> Iterator[None]:
     """While the block runs, files below these directories that grow or change. A directory need not exist."""
     end = threading.Event()
+    # Before the block: what it writes first must not pass for what was there.
+    seen: _Seen = {path: state for directory in directories for path, state in _files(directory).items()}
 
     def work() -> None:
-        seen: _Seen = {}
-        for directory in directories:
-            seen.update(_files(directory))
         while not end.wait(_PAUSE):
             for directory in directories:
                 _flush(directory, seen)
