@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from agreement import all_members_agree
 from harness import LANE, Show, TestCluster
 from judgement import SLOW
 from shared import (
@@ -43,8 +44,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="module")
 def make_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., TestCluster]]:
-    """Gives clusters by name and spec; all of them are gone afterwards."""
+    """Gives clusters by name and spec; all of them are gone afterwards. Where all has passed, the members of each one's
+    etcd agree at the end."""
     made: list[TestCluster] = []
+    failed = request.session.testsfailed
 
     def make(name: str, **spec: Any) -> TestCluster:
         cluster = TestCluster(f"{name}{LANE}", spec)
@@ -53,8 +56,12 @@ def make_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., TestC
         return cluster
 
     yield make
-    for cluster in made:
-        cluster.down()
+    try:
+        for cluster in made if request.session.testsfailed == failed else ():
+            all_members_agree(cluster)
+    finally:
+        for cluster in made:
+            cluster.down()
 
 
 @pytest.fixture

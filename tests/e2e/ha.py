@@ -30,7 +30,7 @@ DRAIN_GUARDS = (
     "--pod-selector=k8s-app=etcd-quorum-guard",
 )
 """Of `kubectl drain`: nothing but the quorum guard of that node."""
-_ETCDCTL = (
+ETCDCTL = (
     "/var/lib/autarky/bin/etcdctl --endpoints=https://127.0.0.1:2379 --cacert=/etc/kubernetes/pki/etcd/ca.crt"
     " --cert=/etc/kubernetes/pki/etcd/server.crt --key=/etc/kubernetes/pki/etcd/server.key"
 )
@@ -48,7 +48,7 @@ def three_and_one() -> dict[str, Any]:
 def etcd_leader(cluster: TestCluster, nodes: Sequence[str] = CONTROL) -> str:
     """The node whose member leads; "" while none does."""
     for node in nodes:
-        [said] = json.loads(cluster.shell(node, f"{_ETCDCTL} endpoint status -w json"))
+        [said] = json.loads(cluster.shell(node, f"{ETCDCTL} endpoint status -w json"))
         if said["Status"].get("leader") == said["Status"]["header"]["member_id"]:  # left out while nobody leads
             return node
     return ""
@@ -56,7 +56,7 @@ def etcd_leader(cluster: TestCluster, nodes: Sequence[str] = CONTROL) -> str:
 
 def etcd_members(cluster: TestCluster, node: str) -> set[str]:
     """The names of all members, as the one of this node has them."""
-    said = json.loads(cluster.shell(node, f"{_ETCDCTL} member list -w json"))
+    said = json.loads(cluster.shell(node, f"{ETCDCTL} member list -w json"))
     return {member["name"] for member in said["members"]}
 
 

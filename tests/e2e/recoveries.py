@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
+from agreement import difference
 from ha import CONTROL
 from harness import Ended, TestCluster, environment, kubectl_of_the_default_version
 
@@ -92,18 +93,7 @@ def members_agree(cluster: TestCluster, nodes: Collection[str] = CONTROL) -> Non
         return sorted(one["name"] for one in found["members"] if not one["learner"] and one["error"] is None)
 
     cluster.wait(f"{sorted(nodes)} vote", lambda: voters() == sorted(nodes), seconds=180, pause=1)
-    cluster.wait("their keys are the same", lambda: len(_hashes(cluster, nodes)) == 1, seconds=30, pause=1)
-
-
-def _hashes(cluster: TestCluster, nodes: Collection[str]) -> set[int]:
-    """At one revision, which all of them have: the newest that the first one has."""
-    ctl = (
-        "/var/lib/autarky/bin/etcdctl --endpoints=https://127.0.0.1:2379 --cacert=/etc/kubernetes/pki/etcd/ca.crt"
-        " --cert=/etc/kubernetes/pki/etcd/server.crt --key=/etc/kubernetes/pki/etcd/server.key"
-    )
-    revision = json.loads(cluster.shell(min(nodes), f"{ctl} get none -w json"))["header"]["revision"]
-    said = [json.loads(cluster.shell(node, f"{ctl} endpoint hashkv --rev={revision} -w json")) for node in nodes]
-    return {one[0]["HashKV"]["hash"] for one in said}
+    cluster.wait("their keys are the same", lambda: not difference(cluster, min(nodes)), seconds=30, pause=1)
 
 
 def data_of(cluster: TestCluster, node: str) -> list[str]:

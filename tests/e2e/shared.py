@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Generator
+from functools import partial
 
 import pytest
+from agreement import all_members_agree
 from ha import three_and_one as of_three
 from ha import wait_until_healthy
 from harness import LANE, TestCluster
@@ -57,7 +59,7 @@ def _shared(name: str) -> Shared:
         cluster.up()
         settle()
 
-    return Shared(make, settle, cluster.down)
+    return Shared(make, settle, cluster.down, partial(all_members_agree, cluster))
 
 
 def _is_settled(cluster: TestCluster) -> bool:
@@ -129,7 +131,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return (yield)
     finally:
         if place is not None and place != _place(nextitem):
-            SHARED[place].end()
+            SHARED[place].last_module_ended()
         elif place is not None and nextitem is not None and _module(item) != _module(nextitem):
             SHARED[place].module_ended()
 

@@ -50,11 +50,13 @@ def together(
 @dataclass
 class Shared:
     """One cluster. make: brings it up, settled, whatever was there before. settle: AssertionError when it does not.
-    remove: takes away whatever there is of it."""
+    remove: takes away whatever there is of it. agree: AssertionError when a module that has passed leaves members of
+    etcd that differ."""
 
     make: Callable[[], None]
     settle: Callable[[], None]
     remove: Callable[[], None]
+    agree: Callable[[], None]
     _there: bool = field(default=False, init=False)
     _module: str | None = field(default=None, init=False)
     _test_failed: bool = field(default=False, init=False)
@@ -95,6 +97,14 @@ class Shared:
         """And another one goes on with the cluster. AssertionError when it is not settled, though all has passed."""
         if self._there and not self._module_failed:
             self.settle()
+            self.agree()
+
+    def last_module_ended(self) -> None:
+        try:
+            if self._there and not self._module_failed:
+                self.agree()
+        finally:
+            self.end()
 
     def end(self) -> None:
         """Nothing is left of it, nor of one that could not be made."""

@@ -43,9 +43,11 @@ def test_whatever_runs_every_place_is_in_one_piece_and_no_test_is_lost(tests):
 
 @dataclass
 class Cluster:
-    """What is done to it, in order. well: whether it settles; can_be_made: whether `up` works."""
+    """What is done to it, in order. well: whether it settles; same: whether its members have the same keys;
+    can_be_made: whether `up` works."""
 
     well: bool = True
+    same: bool = True
     can_be_made: bool = True
     done: list[str] = field(default_factory=list)
 
@@ -57,12 +59,15 @@ class Cluster:
     def settle(self):
         assert self.well, "it does not settle"
 
+    def agree(self):
+        assert self.same, "other keys"
+
     def remove(self):
         self.done.append("removed")
 
     @property
     def shared(self):
-        return Shared(self.make, self.settle, self.remove)
+        return Shared(self.make, self.settle, self.remove, self.agree)
 
 
 @pytest.fixture
@@ -112,6 +117,27 @@ def test_a_module_that_leaves_it_unsettled_though_all_has_passed_fails_itself(cl
     shared.test_failed()  # what pytest makes of that
     shared.begin("b")
     assert cluster.done == ["made", "removed", "made"]
+
+
+def test_a_module_that_leaves_members_with_other_keys_fails_itself_wherever_it_stands(cluster):
+    shared = cluster.shared
+    shared.begin("a")
+    cluster.same = False
+    with pytest.raises(AssertionError, match="other keys"):
+        shared.module_ended()
+    with pytest.raises(AssertionError, match="other keys"):
+        shared.last_module_ended()
+    assert cluster.done == ["made", "removed"]
+
+
+def test_after_a_failure_nobody_asks_for_the_members(cluster):
+    shared = cluster.shared
+    shared.begin("a")
+    shared.test_failed()
+    cluster.same = False
+    shared.module_ended()
+    shared.last_module_ended()
+    assert cluster.done == ["made", "removed"]
 
 
 def test_one_that_cannot_be_made_is_tried_once_by_each_module_and_what_is_there_of_it_is_removed(cluster):
