@@ -310,6 +310,7 @@ def _upkeep_of_etcd(
 
     pending = PendingEvents(log.tell, etcd_telling.FILE)
     events = etcd_telling.EtcdEvents(kube, clock, log.tell, lambda: own() or api.own_node, pending)
+    members.happened = events.happened
     upkeep = EtcdUpkeep(clock, log, events.happened, lambda: members.busy, wanted)
     alarms = partial(own_alarms, upkeep.etcd)
     figures = EtcdFigures(node, kube, log, events.happened, own, lambda: upkeep.trouble, alarms)

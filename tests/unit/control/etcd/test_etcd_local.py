@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from autarky.control.etcd.decide.local import LOST_SECONDS, Action, Data, Listed, Manifest, Memory, Seen, decide
+from autarky.control.etcd.decide.local import (
+    JUDGED_SECONDS,
+    LOST_SECONDS,
+    Action,
+    Data,
+    Listed,
+    Manifest,
+    Memory,
+    Seen,
+    decide,
+)
 
 CLUSTER, MINE, OLD = 7, 33, 3
 HEALTHY = Seen(
@@ -117,6 +127,29 @@ def test_data_is_not_held_for_gone_while_a_process_runs_or_nobody_knows() -> Non
     for running in (True, None):
         first = decide(replace(lost, running=running), Memory(), 0.0)
         assert decide(replace(lost, running=running), first.memory, 1e6).action is Action.NOTHING
+
+
+UNUSABLE = replace(HEALTHY, running=False, unusable="etcd cannot read it")
+
+
+def test_data_that_is_there_and_of_no_use_counts_as_gone_and_the_sentence_says_why() -> None:
+    decision = decide(UNUSABLE, Memory(), 0.0)
+    assert decision.action is Action.CLAIM_LOST
+    assert "etcd cannot read it" in decision.sentence
+
+
+@pytest.mark.parametrize("unknown", [{"api": False}, {"cluster": None}, {"fenced": True}, {"changing": True}], ids=str)
+def test_rule_2_nor_is_it_given_up_without_the_others_or_in_the_middle_of_something(unknown: dict[str, object]) -> None:
+    assert action(replace(UNUSABLE, **unknown)) is Action.NOTHING  # type: ignore[arg-type]
+
+
+def test_it_is_taken_back_once_the_member_runs_for_a_while() -> None:
+    """Not when it is started again only to end again: what is reported would come and go."""
+    memory = decide(UNUSABLE, Memory(), 0.0).memory
+    again = decide(HEALTHY, memory, JUDGED_SECONDS - 1)
+    assert (again.action, again.settled) == (Action.NOTHING, False)
+    assert decide(UNUSABLE, again.memory, JUDGED_SECONDS - 0.5).action is Action.CLAIM_LOST
+    assert decide(HEALTHY, again.memory, JUDGED_SECONDS).settled
 
 
 def test_a_disk_that_is_mounted_late_starts_the_wait_again() -> None:

@@ -1,9 +1,10 @@
-"""What one node's agent does about its own etcd member: start it, stop it, or report that its data is gone. Pure.
+"""What one node's agent does about its own etcd member: start it, stop it, or report that its data is lost. Pure.
 
 Contract: the member list is a linearizable read, from this member or another. Nothing is done while the API does not
 answer, or while any of disk, runtime and member list is unknown (rule 2).
 - A member is started with an empty directory only under an id that has never run (rule 3): one that has cast votes
-  and lost the record of them must not vote again under its old id.
+  and lost the record of them must not vote again under its old id. Nor does one whose data is there and of no use
+  (`unusable`): that counts as gone.
 - A member is stopped, and its data moved aside, only when etcd itself says that this very id is not a member (any
   more): ids are never reused. Absent objects mean nothing (rule 10).
 - While a recovery has fenced this node, nothing is done: its data may be what the recovery needs. Nor while another
@@ -18,6 +19,8 @@ from enum import Enum
 
 LOST_SECONDS = 30.0
 """For how long the data must be missing from the directory: a disk may be mounted late."""
+JUDGED_SECONDS = 60.0
+"""A member whose data was of no use may be started once more: it is well again if it runs for so long."""
 
 
 class Action(Enum):
@@ -60,7 +63,8 @@ class Seen:
     or the address is not known. data None: unreadable. running: whether an etcd process runs here; pod: whether
     there is a pod in which the kubelet may start one at any moment; None: unknown.
     certificates: whether all of its files exist. fenced: whether a recovery of etcd has fenced this node. changing:
-    whether its static pod is being replaced."""
+    whether its static pod is being replaced. unusable: why its data is of no use, as its process said before it ended
+    again; "" while it runs, or where that is not clear."""
 
     api: bool
     cluster: int | None
@@ -73,13 +77,16 @@ class Seen:
     certificates: bool
     fenced: bool = False
     changing: bool = False
+    unusable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Since when (monotonic seconds) the data of this member has been missing."""
+    """Since when (monotonic seconds) the data of this member has been missing; when it was last seen to be of no
+    use."""
 
     missed: tuple[int, float] | None = None
+    unusable: tuple[int, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
     if seen.mine is None:
         return _not_a_member(seen, seen.data, seen.manifests)
     if seen.data.member == seen.mine.id and seen.data.cluster == seen.cluster:
-        return _as_it_should_be(seen, seen.manifests)
+        return _as_it_should_be(seen, seen.manifests, seen.mine.id, memory, now)
     if seen.mine.started:
         return _missing(seen, seen.mine.id, memory, now)
     return _first_start(seen, seen.data, seen.manifests, seen.mine.id)
@@ -129,7 +136,15 @@ def _do(action: Action, sentence: str) -> Decision:
     return Decision(Memory(), action, sentence)
 
 
-def _as_it_should_be(seen: Seen, manifests: tuple[Manifest, ...]) -> Decision:
+def _as_it_should_be(seen: Seen, manifests: tuple[Manifest, ...], member: int, memory: Memory, now: float) -> Decision:
+    if manifests and seen.unusable:
+        sentence = (
+            f"the member's data is of no use: it will be removed and join again as a new member ({seen.unusable})"
+        )
+        return Decision(Memory(unusable=(member, now)), Action.CLAIM_LOST, sentence)
+    before = memory.unusable
+    if manifests and before is not None and before[0] == member and now - before[1] < JUDGED_SECONDS:
+        return _rest("the member's data was of no use, and it was started again", Memory(unusable=before))
     if manifests:
         return _rest("this node's etcd member is in place", settled=True)
     if not seen.certificates:

@@ -7,9 +7,9 @@ Invariants, whatever the order of requests, crashes, lost nodes and stale observ
 - rule 5: nothing here depends on memory: the agent of a new leader continues from what etcd itself says. The memory
   only serves timeouts.
 - rule 10: a member is removed because somebody asked for it by name, because its own node reports that this very
-  member's data is gone, or because it has been silent for long and another node waits that could have a member: etcd
-  lets nobody join beside a silent one. No other absence means anything. If all are asked to leave at once, none does:
-  it is a mistake.
+  member's data is gone or of no use, or because it has been silent for long and another node waits that could have a
+  member: etcd lets nobody join beside a silent one. No other absence means anything. If all are asked to leave at once,
+  none does: it is a mistake.
 
 The order of work: an existing learner, members that do not serve and should leave, silent members whose place another
 node takes, joins in the order in which they were requested, members that serve and should leave, changes of a member's
@@ -41,6 +41,7 @@ writes there any more (`etcd_leaving`). An API server drains for 15 s and anothe
 REPLACE_SECONDS = 600.0
 """How long a member may be silent before another node takes its place, by default: longer than a machine needs to boot
 again, and than a person needs to say that it will."""
+_LOST = "its node says that its data is gone or of no use: it joins again"
 MOST_MEMBERS = 5
 """By default: seven survive the loss of three, but each write waits for more disks."""
 
@@ -206,7 +207,7 @@ def _learner(one: _Pass, member: Member, spec: Desired) -> None:
     if not spec.present:
         one.act(Verb.REMOVE, spec, "it should leave and has no vote yet", member=member.id)
     elif is_lost(member, spec):
-        one.act(Verb.REMOVE, spec, "its data is gone from its node: it joins again", member=member.id)
+        one.act(Verb.REMOVE, spec, _LOST, member=member.id)
     elif (reason := _given_up(one, member)) is not None:
         _pause(one, spec)
         one.act(Verb.REMOVE, spec, f"{reason}: it is removed and joins again later", member=member.id)
@@ -306,7 +307,7 @@ def _remove_dead(one: _Pass) -> None:
         if (obstacle := _indispensable(one, member)) is not None:
             one.refuse(spec, obstacle)
         else:
-            reason = "its data is gone from its node: it joins again" if spec.present else "it does not serve any more"
+            reason = _LOST if spec.present else "it does not serve any more"
             one.act(Verb.REMOVE, spec, reason, member=member.id)
 
 
@@ -428,5 +429,5 @@ def _phase(spec: Desired, member: Member | None) -> tuple[Phase, str]:
     if member.learner:
         return Phase.LEARNER if member.started else Phase.JOINING, ""
     if is_lost(member, spec):
-        return Phase.LEAVING, "its data is gone from its node: it joins again"
+        return Phase.LEAVING, _LOST
     return Phase.MEMBER, "" if member.serves else "it does not answer"

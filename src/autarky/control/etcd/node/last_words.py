@@ -1,4 +1,4 @@
-"""What a process of etcd said before it ended, for whoever must correct its arguments."""
+"""What a process of etcd said before it ended, for whoever must correct its arguments, or judge its data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from autarky.errors import AutarkyError
-from autarky.model.runtime import Container
+from autarky.model.runtime import Container, ContainerStatus
 from autarky.ports import Cri
 
 _LINES = 200
@@ -23,10 +23,15 @@ async def last_words(cri: Cri, containers: Iterable[Container]) -> str:
     for one in sorted(containers, key=lambda one: one.created, reverse=True):
         try:
             status = await cri.container_status(one.id)
-            text = Path(status.log_path).read_text(errors="replace") if status is not None else ""
+            lines = logged(status)[:_LINES] if status is not None else []
         except (AutarkyError, OSError):
             continue
-        lines = [_OF_THE_RUNTIME.sub("", line) for line in text.splitlines()[:_LINES]]
         if grave := [line for line in lines if _GRAVE.search(line)]:
             return f"; it said: {grave[-1][:_MOST]}"
     return ""
+
+
+def logged(status: ContainerStatus) -> list[str]:
+    """The lines of one run of a container. OSError."""
+    text = Path(status.log_path).read_text(errors="replace")
+    return [_OF_THE_RUNTIME.sub("", line) for line in text.splitlines()]

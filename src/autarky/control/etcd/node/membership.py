@@ -66,7 +66,8 @@ FENCE_SECONDS = 600.0
 @dataclass(slots=True)
 class EtcdMembership(Controller):
     """lowest_level(): the lowest hosted level, None where it is not known.
-    hosted_api_server(): its pod on this node. wanted(): `spec.etcd` of the ControlPlane, None without one."""
+    hosted_api_server(): its pod on this node. wanted(): `spec.etcd` of the ControlPlane, None without one.
+    happened(reason, message): reports an event."""
 
     name: ClassVar[str] = "etcd membership"
     gather: ClassVar[float] = 0.1
@@ -84,6 +85,7 @@ class EtcdMembership(Controller):
     wanted: Callable[[], Object | None] = dict
     etcd: EtcdSeen = field(default_factory=EtcdSeen)
     scrape: Callable[[], Awaitable[str]] = scraped
+    happened: Callable[[str, str], None] = lambda _reason, _message: None
     busy: bool = field(default=False, init=False)
     """Whether the last look has left anything to do, for any agent, as far as this one can tell."""
     _own: dict[str, OwnMember] = field(default_factory=dict)
@@ -98,12 +100,17 @@ class EtcdMembership(Controller):
         for seat in (FIRST, SECOND):
             confirm = partial(self._object, self.node)
             self._own[seat.component] = OwnMember(
-                self.node, seat, self.kube, self.cri, self.clock, self.log, confirm, self._tell, self._status
+                *(self.node, seat, self.kube, self.cri, self.clock, self.log, confirm, self._tell, self._status),
+                happened=self._happened,
             )
 
         self._clients = Clients(
             self.node, self.kube, self.clock, self.log, self.hosted_api_server, self._status, self._tell
         )
+
+    def _happened(self, reason: str, message: str) -> None:
+        """By whom, is said later."""
+        self.happened(reason, message)
 
     def sources(self) -> Sequence[Reflector]:
         return [self.objects] if self._follows_objects() else []

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from autarky.control.base.decision_log import DecisionLog
 from autarky.control.etcd.decide import change as etcd_change
 from autarky.control.etcd.decide import local as etcd_local
+from autarky.control.etcd.decide import unusable as etcd_unusable
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.etcd.node import on_disk as etcd_on_disk
-from autarky.control.etcd.node.last_words import last_words
+from autarky.control.etcd.node.last_words import last_words, logged
 from autarky.control.etcd.node.on_disk import FIRST, SECOND, Seat
 from autarky.control.etcd.node.seen import address_of
 from autarky.errors import AutarkyError
@@ -22,18 +23,20 @@ from autarky.etcd import Membership
 from autarky.etcd.members import Member as Listed
 from autarky.model.components import NAME_LABEL
 from autarky.model.etcd_members import Desired, host_of, second
-from autarky.model.runtime import Container
+from autarky.model.runtime import Container, ContainerStatus
 from autarky.ports import Clock, Cri, Kube, Object
 from autarky.render.values import SYSTEM
 
 Tell = Callable[[str, Object], Awaitable[None]]
 """Writes a part of the status of the EtcdMember, or of its second member."""
+LOST = "EtcdMemberLost"
+"""The reason of the event that says so."""
 
 
 @dataclass(slots=True)
 class OwnMember:
     """confirm(): raises if the API does not answer right now. status(name): what the EtcdMember, or its second member,
-    reports."""
+    reports. happened(reason, message): reports an event."""
 
     node: str
     seat: Seat
@@ -44,8 +47,11 @@ class OwnMember:
     confirm: Callable[[], Awaitable[object]]
     tell: Tell
     status: Callable[[str], Object]
+    happened: Callable[[str, str], None]
     _memory: etcd_local.Memory = field(default_factory=etcd_local.Memory)
     _learns_since: float | None = None
+    _claimed: int | None = None
+    """The member whose data was reported as lost."""
 
     async def look(
         self, spec: Desired | None, address: str | None, membership: Membership | None, *, api: bool
@@ -67,6 +73,7 @@ class OwnMember:
             certificates=etcd_on_disk.has_certificates(),
             fenced=etcd_on_disk.is_fenced(),
             changing=self.seat is FIRST and etcd_on_disk.is_changing(),
+            unusable=await self._unusable(membership, mine) if running is False and self.seat is FIRST else "",
         )
         decision = etcd_local.decide(seen, self._memory, self.clock.monotonic())
         self._memory = decision.memory
@@ -108,8 +115,12 @@ class OwnMember:
             await self._judge_second(spec, mine)
         elif decision.action is etcd_local.Action.CLAIM_LOST:
             await self.tell(self.node, {"lostMemberID": f"{mine.id:x}"})
+            if self._claimed != mine.id:
+                self.happened(LOST, decision.sentence)
+            self._claimed = mine.id
         elif decision.settled and self.status(self.node).get("lostMemberID") == f"{mine.id:x}":
             await self.tell(self.node, {"lostMemberID": ""})  # its disk was mounted late
+            self._claimed = None
 
     async def _judge_second(self, spec: Desired, mine: Listed) -> None:
         """A learner that does not start with the new template: the first member stays as it is."""
@@ -166,6 +177,25 @@ class OwnMember:
         )
         return running, pod
 
+    async def _unusable(self, membership: Membership | None, mine: Listed | None) -> str:
+        """Why its data is of no use, where it has ended again and again and said so; else ""."""
+        newest = await self._newest()
+        if newest is None or newest.state != "exited" or newest.attempt + 1 < etcd_unusable.STARTS:
+            return ""
+        try:
+            status = await self.cri.container_status(newest.id)
+            lines = logged(status) if status is not None and _was_short(status) else []
+        except (AutarkyError, OSError):
+            return ""
+        if mine is None or membership is None or not lines:
+            return ""
+        voters = [
+            etcd_unusable.Peer(one.id, one.name or address_of(one), one.peer_urls)
+            for one in membership.members
+            if not one.is_learner
+        ]
+        return etcd_unusable.judge(mine.id, voters, lines)
+
     async def _newest(self) -> Container | None:
         """The newest run of its process; None where there was none, or the runtime does not say."""
         try:
@@ -174,3 +204,9 @@ class OwnMember:
             return None
         own = [one for one in found if one.pod_namespace == SYSTEM]
         return max(own, key=lambda one: one.created, default=None)
+
+
+def _was_short(status: ContainerStatus) -> bool:
+    """Both times are the runtime's."""
+    started, finished = status.started, status.finished
+    return started is not None and finished is not None and finished - started < etcd_unusable.SHORT_SECONDS
