@@ -34,11 +34,13 @@ CLUSTER = 7
 @dataclass
 class Host:
     """up: it has power. disk: the member whose log it has, 0 for an empty directory, None for no directory.
-    manifest: the member that the static pod is for, None where there is none."""
+    manifest: the member that the static pod is for, None where there is none. damaged: whether etcd cannot start from
+    what the disk has."""
 
     up: bool = True
     disk: int | None = None
     manifest: int | None = None
+    damaged: bool = False
     memory: etcd_local.Memory = field(default_factory=etcd_local.Memory)
 
 
@@ -53,6 +55,7 @@ class Entry:
 
 REMOVED = "a member that votes is removed"
 REPLACED = "a silent member gives its place to another node"
+DAMAGED = "a member with damaged data is removed"
 REFUSED = "the quorum keeps a member that is to go"
 
 
@@ -88,7 +91,7 @@ class Membership(RuleBasedStateMachine):
     def running(self, member: int) -> bool:
         """etcd runs there as this member: power, static pod and log."""
         host = self.hosts[self.members[member].node]
-        return host.up and host.manifest is not None and host.disk == member
+        return host.up and host.manifest is not None and host.disk == member and not host.damaged
 
     def voters(self) -> list[int]:
         return [member for member, entry in self.members.items() if not entry.learner]
@@ -154,6 +157,13 @@ class Membership(RuleBasedStateMachine):
         """The same name, and nothing on the disk."""
         self.hosts[node] = Host()
         self.elect()
+
+    @rule(node=st.sampled_from(NODES), rounds=st.integers(0, 3))
+    def data_damaged(self, node: str, rounds: int) -> None:
+        """Its process ends, and cannot start again."""
+        self.hosts[node].damaged = bool(self.hosts[node].disk)
+        self.elect()
+        self.agents_go_on(rounds)
 
     @rule(seconds=st.sampled_from([1.0, 6.0, 40.0, 160.0]))
     def time_goes_by(self, seconds: float) -> None:
@@ -271,6 +281,7 @@ class Membership(RuleBasedStateMachine):
                 asked = entry.learner or not spec.present or spec.lost == action.member
                 assert asked or self.gives_its_place(action.member), "rule 10: nobody asked for it"
                 self.ways[REPLACED] += not asked
+                self.ways[DAMAGED] += self.hosts[entry.node].damaged and spec.present
                 del self.members[action.member]
                 self.ways[REMOVED] += not entry.learner
         self.elect()
@@ -294,9 +305,10 @@ class Membership(RuleBasedStateMachine):
             mine=None if mine is None else etcd_local.Listed(mine, self.members[mine].started),
             data=etcd_local.Data(host.disk or None, CLUSTER if host.disk else None, host.disk is not None),
             manifests=() if host.manifest is None else (etcd_local.Manifest(host.manifest),),
-            running=host.manifest is not None and host.disk is not None,
+            running=host.manifest is not None and host.disk is not None and not host.damaged,
             pod=host.manifest is not None and host.disk is not None,
             certificates=True,
+            unusable="etcd cannot read it" if host.damaged and host.manifest is not None else "",
         )
         decision = etcd_local.decide(seen, host.memory, self.now)
         host.memory = decision.memory
@@ -306,7 +318,7 @@ class Membership(RuleBasedStateMachine):
             case etcd_local.Action.MOVE_ASIDE:
                 assert host.manifest is None, "rule 1: its process has exited"
                 assert host.disk not in self.members, "rule 3: the data of a member is never moved"
-                host.disk = None
+                host.disk, host.damaged = None, False
             case etcd_local.Action.START:
                 host.manifest = mine
                 host.disk = 0 if host.disk is None else host.disk
@@ -373,4 +385,4 @@ def test_etcds_membership_keeps_its_quorum_and_becomes_what_is_requested(seed: s
     """What fails is shown as it was found: to make it smaller takes longer than a test may."""
     phases = (HypothesisPhase.explicit, HypothesisPhase.reuse, HypothesisPhase.generate)
     usual = settings(max_examples=90, stateful_step_count=30, deadline=None, phases=phases)
-    run_until_all_ways_are_gone(Membership, Membership.ways, (REMOVED, REFUSED, REPLACED), usual, seed)
+    run_until_all_ways_are_gone(Membership, Membership.ways, (REMOVED, REFUSED, REPLACED, DAMAGED), usual, seed)
