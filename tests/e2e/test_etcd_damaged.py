@@ -43,6 +43,7 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     cluster = make_cluster("t-etcd-damaged", nodes=nodes, extraArgs=NO_COMPACTION)
     cluster.up()
     wait_until_healthy(cluster)
+    cluster.wait("all are known by their ids", lambda: all(member_id(cluster, node) for node in CONTROL), seconds=90)
     return cluster
 
 
