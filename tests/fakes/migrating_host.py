@@ -108,8 +108,9 @@ class MigratingHost(RecoveringHost):
         address = url.removeprefix("https://").partition(":")[0]
         if url.endswith(":2380"):
             is_known = address not in self._world.strangers or ca_file == peering.TRUSTED
-            why = "deadline" if is_known else "x509: certificate signed by unknown authority"
-            return _json([{"endpoint": url, "health": False, "error": why}])
+            why = "frame too large, note that the frame header looked like an HTTP/1.1 header"
+            why = why if is_known else "tls: failed to verify certificate: x509: signed by unknown authority"
+            return Completed(1, b"", f'"latest balancer error: connection error: desc = \\"{why}\\""')
         there = next((one for one in self.etcd.hosts.values() if one.host_facts.address == address), None)
         healthy = there is not None and there.runs in self.etcd.serving()
         return _json([{"endpoint": url, "health": healthy, "error": "" if healthy else "deadline"}])

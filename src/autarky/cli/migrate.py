@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -60,71 +60,78 @@ async def _migrate(file: Path, output: str, of_peers: tuple[bytes, ...], *, dry_
     from autarky.cli.up import bring_up
     from autarky.cli.wiring import load_cluster
     from autarky.model.cluster import Level
+    from autarky.phases.migration.judging import JudgeMigration
     from autarky.phases.migration.looking import Migration, Peers
     from autarky.workflows.migrate import inwards, outwards
+    from autarky.workflows.up import PHASES
 
     wanted = load_cluster(file, None)
-    former = _former(wanted)
-    if former is not None:
-        into = wanted.external_etcd is None
-        if not dry_run:
-            confirm(f"Move etcd of cluster {wanted.name} {'into' if into else 'out of'} the cluster?", yes=yes)
-        apart = max(wanted.self_hosted, Level.API_SERVER)
-        if not into and former.self_hosted < apart and not dry_run:
-            # The members stay where they are, and are no longer changed by the agents.
-            await bring_up(replace(former, self_hosted=apart), output, (), (), dry_run=False, by_file=True)
-        migration = Migration(_host_outside(former), Peers(*of_peers) if of_peers else None)
-        phases = inwards(migration) if into else outwards(migration)
+    known = _known(wanted)
+    into = wanted.external_etcd is None
+    former = next((one for one in known if (one.external_etcd is None) is not into), None)
+    if not dry_run:
+        confirm(f"Move etcd of cluster {wanted.name} {'into' if into else 'out of'} the cluster?", yes=yes)
+    # Where no file says that it was elsewhere, etcd itself is asked all the same: another machine may have begun.
+    level = max(wanted.self_hosted, known[0].self_hosted if former is None else Level.API_SERVER)
+    migration = Migration(_host_outside(former), Peers(*of_peers) if of_peers else None)
+    phases = inwards(migration) if into else outwards(migration)
+    if not into and former is not None and former.self_hosted < level and not dry_run:
+        # The members stay where they are, and are no longer changed by the agents.
+        apart = replace(former, self_hosted=level)
+        steps = (JudgeMigration(migration), *PHASES)
         await bring_up(
-            replace(wanted, self_hosted=apart),
-            output,
-            (),
-            (),
-            dry_run=dry_run,
-            by_file=True,
-            phases=phases,
-            command="etcd migrate",
-            moves_etcd=True,
+            apart, output, (), (), dry_run=False, by_file=True, phases=steps, command="etcd migrate", moves_etcd=True
         )
-        if dry_run or apart == wanted.self_hosted:
-            return
-    await bring_up(wanted, output, (), (), dry_run=dry_run, by_file=True)
+    await bring_up(
+        replace(wanted, self_hosted=level),
+        output,
+        (),
+        (),
+        dry_run=dry_run,
+        by_file=True,
+        phases=phases,
+        command="etcd migrate",
+        moves_etcd=True,
+    )
+    if not dry_run and level != wanted.self_hosted:
+        await bring_up(wanted, output, (), (), dry_run=dry_run, by_file=True)
 
 
-def _former(wanted: Cluster) -> Cluster | None:
-    """The cluster as it was applied last, if its etcd is in the other place, or may not have left it yet."""
+def _known(wanted: Cluster) -> list[Cluster]:
+    """The cluster as this machine knows it: as it was applied last, and what was begun since."""
     from autarky import places
     from autarky.config import loads
-    from autarky.control.cluster_file.decide.records import etcd_is_outside_in
     from autarky.errors import UserError
     from autarky.model.defaults import had
     from autarky.payload import default_version, versions_of_files
     from autarky.phases import kept_file
 
-    applied = kept_file.applied(places.cluster_dir(wanted.name))
-    if not any(isinstance(document, dict) for document in applied):
+    directory = places.cluster_dir(wanted.name)
+    documents = [one for one in (*kept_file.applied(directory), *kept_file.kept(directory)) if isinstance(one, dict)]
+    if not documents:
         raise UserError(
             f"this machine knows no cluster {wanted.name}", fix="fetch its state with `autarky login`, and run it again"
         )
-    outside = wanted.external_etcd is not None
-    found = next((one for one in applied if etcd_is_outside_in(one) is (not outside)), None)
-    if found is None:
-        return None
-    return loads(
-        json.dumps(found),
-        f"the file that cluster {wanted.name} was brought up with",
-        default_version=default_version(),
-        known_versions=versions_of_files(),
-        founded=lambda _: had(found),
-    )
+    source, default, versions = f"a file of cluster {wanted.name}", default_version(), versions_of_files()
+
+    def read(document: dict[str, Any]) -> Cluster:
+        return loads(
+            json.dumps(document),
+            source,
+            default_version=default,
+            known_versions=versions,
+            founded=lambda _: had(document),
+        )
+
+    return [read(one) for one in documents]
 
 
-def _host_outside(former: Cluster) -> Callable[[], Host | None]:
+def _host_outside(former: Cluster | None) -> Callable[[], Host | None]:
     """The test host of the etcd that the cluster leaves."""
     from autarky.cli.wiring import build_context
 
-    node = former.etcd_host
-    if node is None:
+    node = None if former is None else former.etcd_host
+    if former is None or node is None:
         return lambda: None
     machines = build_context(former).machines
     return lambda: machines.host(node.name)

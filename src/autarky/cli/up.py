@@ -182,7 +182,7 @@ async def bring_up(
         )
     finally:
         await context.close()
-    if not dry_run and not skip:
+    if not dry_run and not skip and not (moves_etcd and context.absent):
         kept_file.settle(context.directory)
     _tell_of_absent(context.absent, dry_run=dry_run)
     if output != "json" and not dry_run:

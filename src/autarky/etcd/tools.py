@@ -88,6 +88,15 @@ class EtcdTools:
         said = await self._each(["endpoint", "health"], asked)
         return {one: _why_unhealthy(said.get(one)) for one in asked}
 
+    async def greets(self, url: str) -> str | None:
+        """None if both sides accept each other at the URL of a peer; else why not, in etcdctl's words. A peer speaks
+        HTTP/1.1 there, and no gRPC: so etcdctl gets as far as its answer, and no further."""
+        done = await self._run(["endpoint", "health"], [url], timeout=self._timeout, check=False)
+        if "looked like an HTTP/1.1 header" in done.stderr:
+            return None
+        _, found, why = done.stderr.partition("connection error: desc = ")
+        return why.partition("\n")[0].strip('\\"} ') if found else _last_words(done.stderr) or "it does not answer"
+
     async def hashes(self, endpoints: Iterable[str], revision: int = 0) -> Mapping[str, int]:
         """Endpoint → the hash of its keys up to the revision (0: the newest of each). Absent: no answer."""
         said = await self._each(["endpoint", "hashkv", f"--rev={revision}"], endpoints)

@@ -5,6 +5,9 @@ Contract: one at a time, which is for the caller to see to. What is done already
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from autarky.control.etcd.manifests import pods as etcd
 from autarky.engine.deadline import Condition, poll_until
 from autarky.errors import CommandFailed
 from autarky.etcd.members import Member
@@ -65,6 +68,12 @@ async def wait(context: Context, what: str, condition: Condition, progress: Prog
 def addresses_of(members: tuple[Member, ...]) -> dict[str, str]:
     """Name → address, of those that have started once."""
     return {one.name: address_of(one) for one in members if one.name}
+
+
+def cluster_of(members: Sequence[Member], name: str, address: str) -> str:
+    """`--initial-cluster` for a new member of that name, from what etcd lists: with all URLs of the others' peers."""
+    others = [f"{one.name}={url}" for one in members if one.name and one.name != name for url in one.peer_urls]
+    return ",".join([*others, etcd.initial_cluster({name: address})])
 
 
 def address_of(member: Member) -> str:

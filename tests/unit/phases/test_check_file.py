@@ -326,6 +326,16 @@ async def test_up_does_not_make_another_etcd_where_the_file_has_it_elsewhere(mak
     await PHASE.plan(context)
 
 
+async def test_a_move_that_was_begun_is_not_given_up_by_up_with_the_former_file(make_context):
+    """A control node may be a member already. Only the same command goes back."""
+    context = with_etcd(make_context, {}, outside=True)
+    before = [{"metadata": {"name": "demo"}, "spec": OUTSIDE}]
+    (context.directory / "cluster.before.json").write_text(json.dumps(before))
+    marked(context)
+    with pytest.raises(UserError, match="or on its way from there"):
+        await PHASE.plan(context)
+
+
 async def test_a_record_of_another_machine_says_where_etcd_is_as_well(make_context):
     """It was moved from there, and the file here is older."""
     context = with_etcd(make_context, OUTSIDE, outside=True)

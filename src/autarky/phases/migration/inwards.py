@@ -15,11 +15,11 @@ from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.model.etcd_members import peer_url
 from autarky.phases.context import Context, for_each
-from autarky.phases.etcd_joining import JOIN_SECONDS, addresses_of, admitted, promoted, wait
+from autarky.phases.etcd_joining import JOIN_SECONDS, admitted, cluster_of, promoted, wait
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.external_etcd import is_active
 from autarky.phases.migration import peering
-from autarky.phases.migration.leaving import ENDED, hand_over, kept, remove_members
+from autarky.phases.migration.leaving import ENDED, Ways, hand_over, kept, remove_members
 from autarky.phases.migration.looking import (
     ROLL_SECONDS,
     THROUGH_BALANCER,
@@ -39,7 +39,7 @@ PEERS_TRUST = "a member joins only where the others accept it"
 
 @dataclass(frozen=True, slots=True)
 class JoinInside:
-    """The control nodes that create the cluster become members. At the end each of them, and each that a label made,
+    """All control nodes become members (`judging` refuses others than those that created the cluster). At the end each
     reaches etcd through its own load balancer."""
 
     migration: Migration
@@ -58,8 +58,12 @@ class JoinInside:
         ]
 
     async def run(self, context: Context, progress: Progress) -> None:
+        peering.refuse_unfit(context, self.migration.peers)
+        voters = {node.name for node in (await _voting(context)).values()}
         for node in context.cluster.initial_members:
-            await peering.prepare(context, node, self.migration.peers)
+            # The certificate of one that votes is not exchanged: with a wrong one it would be alone.
+            peers = None if node.name in voters else self.migration.peers
+            await peering.prepare(context, node, peers)
         for node in context.cluster.initial_members:
             await self._join(context, node, progress)
         await for_each(context.cluster.initial_members, lambda node: _await_balancer(context, node, progress))
@@ -73,11 +77,11 @@ class JoinInside:
         member = await admitted(context, tools, node.name, peer, progress)
         if not member.is_learner:
             return
-        await self._start(context, node, member, addresses_of((await tools.membership()).members))
+        await self._start(context, node, member, (await tools.membership()).members)
         await promoted(context, tools, node.name, member, progress)
         progress.note(f"{node.name} is a member of etcd")
 
-    async def _start(self, context: Context, node: Node, member: Member, others: dict[str, str]) -> None:
+    async def _start(self, context: Context, node: Node, member: Member, others: Sequence[Member]) -> None:
         """What is there of a former member is moved aside, once its process has ended."""
         host = context.host(node)
         identity = await identity_of(host, places.ETCD_DATA)
@@ -88,8 +92,7 @@ class JoinInside:
             await peering.trust(host)
         if await static_pods(host):
             return
-        addresses = others | {node.name: node.known_address()}
-        founding = etcd.Founding(etcd.initial_cluster(addresses), "existing")
+        founding = etcd.Founding(cluster_of(others, node.name, node.known_address()), "existing")
         await host.write_files([render_node.manifest(etcd.member_pod(context.inputs(), node, founding))])
 
 
@@ -105,8 +108,8 @@ async def _refuse_strangers(host: Host, members: Sequence[Member]) -> None:
     learner is admitted, it never comes into sync."""
     peers = Place(ca=await peering.trusted(host), certificate="peer.crt", key="peer.key")
     for url in (url for one in members for url in one.peer_urls):
-        said = (await EtcdTools(host, place=peers).health([url]))[url] or ""
-        if "authentication handshake failed" in said or "certificate" in said or "tls:" in said:
+        said = await EtcdTools(host, place=peers).greets(url)
+        if said is not None:
             raise Refused(
                 PEERS_TRUST,
                 f"the member of etcd at {url} and {host.name} do not trust each other's certificates: {said}",
@@ -153,10 +156,12 @@ class LeaveOutside:
             tools = await inside(context)
             if tools is None:
                 raise Unreachable("no member of etcd on a control node answers; run the same command again")
-            await hand_over(context, tools, leaving, progress)
-            await remove_members(context, tools, leaving, progress)
-        for node in context.cluster.initial_members:
-            await peering.own(context, node)
+            ways = Ways(
+                tools, [url for one in leaving for url in one.client_urls], await peering.borrowed_tools(context)
+            )
+            await hand_over(context, ways, leaving, progress)
+            await remove_members(context, ways, leaving, progress)
+        await peering.give_back(context)
         host = self.migration.outside()
         if host is not None:
             await host.run(["systemctl", "disable", "--now", "etcd"], timeout=60, check=False)

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from autarky.control.etcd.decide.lineage import FORMER
 from autarky.engine.phase import Change
 from autarky.errors import Refused, UserError
+from autarky.etcd.members import Membership
 from autarky.etcd.tools import EtcdTools
+from autarky.model.cluster import Level
 from autarky.model.components import API_SERVER
+from autarky.model.etcd_members import SECOND_SUFFIX
 from autarky.payload import etcd_version
 from autarky.phases import hosts
 from autarky.phases.context import Context
-from autarky.phases.migration.looking import ALL_ARE_THERE, Migration, anyhow, inside
+from autarky.phases.etcd_joining import address_of
+from autarky.phases.migration.looking import ALL_ARE_THERE, Migration, anyhow, inside, on_nodes
 from autarky.ports import Progress
 
 PREFIX = "/registry"
@@ -37,10 +41,12 @@ class JudgeMigration:
         if not context.founded and not context.api_seen:
             raise UserError(f"there is no cluster {context.cluster.name} yet", fix="bring it up with `autarky up`")
         _refuse_absent(context)
+        _refuse_unsupported(context)
         if not await context.api_answers():
             raise Refused(ALL_ARE_THERE, "the API does not answer", "see `autarky doctor`, and run it again then")
         _refuse_prefix(context)
         tools = await anyhow(context)
+        await _refuse_mistakable(context, tools)
         if await inside(context) is None:
             await _refuse_strange_keys(tools)
             await _refuse_versions(context, tools)
@@ -56,6 +62,41 @@ def _refuse_absent(context: Context) -> None:
     if away:
         seen = "; ".join(f"{name} does not answer: {context.absent[name]}" for name in away)
         raise Refused(ALL_ARE_THERE, seen, "power it on, or take it out with `autarky node remove`, and run it again")
+
+
+def _refuse_unsupported(context: Context) -> None:
+    """Only control nodes that created the cluster have what a member needs by `up`; and API servers that are static
+    pods for good (levels 3 and 4) are rolled by nobody."""
+    first = {node.name for node in context.cluster.initial_members}
+    unlisted = {node.name for node in context.unlisted if node.control_plane}
+    if others := sorted((set(context.active_in_api) | unlisted) - first):
+        raise UserError(
+            f"{', '.join(others)} became a control node after the cluster was created: moving etcd with such nodes is"
+            " not built yet",
+            fix="make it a worker again (docs/control-nodes.md), move etcd, and make it a control node then",
+        )
+    if not context.cluster.hosts_level(Level.API_SERVER):
+        raise UserError(
+            f"with selfHosted {context.cluster.self_hosted_text} nobody rolls the API servers: moving etcd there is not"
+            " built yet",
+            where="spec.selfHosted",
+            fix='set selfHosted: "2-4", apply it with etcd where it is, and move it then',
+        )
+
+
+async def _refuse_mistakable(context: Context, tools: EtcdTools) -> None:
+    """Members that would be taken for those of nodes."""
+    members = (await tools.membership()).members
+    ours = on_nodes(context, Membership(0, members))
+    nodes = {text for node in context.complete.nodes for text in (node.name, node.address)}
+    for one in members:
+        if one.name.endswith(SECOND_SUFFIX):
+            raise UserError("the only member of etcd is being changed", fix="wait until that is done, and run it again")
+        if one.id not in ours and {address_of(one), one.name} & nodes:
+            raise UserError(
+                f"the member {one.name} of etcd is none of the cluster's, and at the address of a node, or of its name",
+                fix="let it leave etcd first",
+            )
 
 
 def _refuse_prefix(context: Context) -> None:

@@ -22,19 +22,40 @@ def kept() -> str:
     return f"kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
 
-async def hand_over(context: Context, tools: EtcdTools, leaving: Sequence[Member], progress: Progress) -> None:
+class Ways:
+    """How members are asked. tools: on the host of one that stays. borrowed: for those with these URLs, which have
+    another CA; None where all have one."""
+
+    def __init__(self, tools: EtcdTools, urls: Collection[str] = (), borrowed: EtcdTools | None = None) -> None:
+        self.tools, self._urls, self._borrowed = tools, frozenset(urls), borrowed
+
+    def to(self, url: str) -> EtcdTools:
+        return self._borrowed if self._borrowed is not None and url in self._urls else self.tools
+
+    async def health(self, members: Sequence[Member]) -> dict[int, str | None]:
+        """Member id → None if it is healthy, else why it is not."""
+        found: dict[int, str | None] = {}
+        for one in members:
+            urls = one.client_urls[:1]
+            said = [(await self.to(url).health([url]))[url] for url in urls]
+            found[one.id] = said[0] if said else "it has not started"
+        return found
+
+
+async def hand_over(context: Context, ways: Ways, leaving: Sequence[Member], progress: Progress) -> None:
     """Leadership moves to a member that stays, if one that leaves has it."""
     gone = {one.id for one in leaving}
 
     async def led_by_one_that_stays() -> str | None:
-        members = (await tools.membership()).members
+        members = (await ways.tools.membership()).members
         try:
-            leader, target = await _leader(tools, members), await _heir(tools, members, gone)
+            leader, target = await _leader(ways, members), await _heir(ways, members, gone)
             if leader is not None and leader.id not in gone:
                 return None
             if leader is None or target is None:
                 return "no leader is known" if leader is None else "no member that stays is healthy"
-            await tools.move_leader(leader.client_urls[0], target.id)
+            url = leader.client_urls[0]
+            await ways.to(url).move_leader(url, target.id)
         except CommandFailed as error:
             return str(error)
         progress.note(f"{target.name} leads etcd")
@@ -43,32 +64,32 @@ async def hand_over(context: Context, tools: EtcdTools, leaving: Sequence[Member
     await wait(context, "a member of etcd that stays leads it", led_by_one_that_stays, progress)
 
 
-async def _leader(tools: EtcdTools, members: Sequence[Member]) -> Member | None:
-    urls = [url for one in members for url in one.client_urls]
-    said = (await tools.statuses(urls)).values()
+async def _leader(ways: Ways, members: Sequence[Member]) -> Member | None:
+    said = [
+        status for one in members for url in one.client_urls for status in (await ways.to(url).statuses([url])).values()
+    ]
     newest = max(said, key=lambda one: one.raft_term, default=None)
     return next((one for one in members if newest is not None and one.id == newest.leader), None)
 
 
-async def _heir(tools: EtcdTools, members: Sequence[Member], gone: Collection[int]) -> Member | None:
-    for one in members:
-        if one.id not in gone and not one.is_learner and one.client_urls:
-            url = one.client_urls[0]
-            if (await tools.health([url]))[url] is None:
-                return one
-    return None
+async def _heir(ways: Ways, members: Sequence[Member], gone: Collection[int]) -> Member | None:
+    staying = [one for one in members if one.id not in gone and not one.is_learner]
+    health = await ways.health(staying)
+    return next((one for one in staying if health[one.id] is None), None)
 
 
-async def remove_members(context: Context, tools: EtcdTools, leaving: Sequence[Member], progress: Progress) -> None:
+async def remove_members(context: Context, ways: Ways, leaving: Sequence[Member], progress: Progress) -> None:
+    """Those that are not healthy first: etcd refuses to remove one while others that count do not answer."""
     gone = {one.id for one in leaving}
-    for member in leaving:
-        await _refuse_unhealthy(tools, gone)
+    health = await ways.health(leaving)
+    for member in sorted(leaving, key=lambda one: health[one.id] is None):
+        await _refuse_unhealthy(ways, gone)
         name = member.name or f"{member.id:x}"
 
         async def removed(member: Member = member) -> str | None:
             try:
-                if any(one.id == member.id for one in (await tools.membership()).members):
-                    await tools.remove(member.id)
+                if any(one.id == member.id for one in (await ways.tools.membership()).members):
+                    await ways.tools.remove(member.id)
             except CommandFailed as error:
                 return str(error)
             return None
@@ -77,11 +98,10 @@ async def remove_members(context: Context, tools: EtcdTools, leaving: Sequence[M
         progress.note(f"{name} is no member of etcd any more")
 
 
-async def _refuse_unhealthy(tools: EtcdTools, gone: Collection[int]) -> None:
-    staying = [one for one in (await tools.membership()).members if one.id not in gone]
-    said = await tools.health([one.client_urls[0] for one in staying if one.client_urls])
-    wrong = [f"{url}: {why}" for url, why in said.items() if why is not None]
-    wrong += [f"{one.name or f'{one.id:x}'} has not started" for one in staying if not one.client_urls]
+async def _refuse_unhealthy(ways: Ways, gone: Collection[int]) -> None:
+    staying = [one for one in (await ways.tools.membership()).members if one.id not in gone]
+    health = await ways.health(staying)
+    wrong = [f"{one.name or f'{one.id:x}'}: {health[one.id]}" for one in staying if health[one.id] is not None]
     wrong += [f"{one.name} does not vote yet" for one in staying if one.is_learner]
     if wrong or not staying:
         raise Refused(QUORUM, "; ".join(wrong) or "no member would be left", "see `autarky doctor`; then run it again")

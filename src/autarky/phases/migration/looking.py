@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -14,10 +15,11 @@ from autarky.etcd.tools import EtcdTools, Place
 from autarky.model import patience, ports
 from autarky.model.cluster import Node
 from autarky.model.components import API_SERVER
+from autarky.model.etcd_members import peer_url
 from autarky.phases.context import Context, for_each
-from autarky.phases.etcd_joining import address_of
 from autarky.phases.etcd_pods import static_pods
 from autarky.ports import Host, Progress
+from autarky.render.values import SYSTEM
 
 LEAVES_LAST = "nothing is torn down before its replacement answered"
 ALL_ARE_THERE = "unknown is not down"
@@ -70,7 +72,7 @@ async def await_rollout(context: Context, urls: Iterable[str], progress: Progres
         found = await for_each(context.control_nodes, lambda node: dialled(context.host(node)))
         left = {name: urls - wanted for name, urls in found.items() if not urls or urls - wanted}
         if not left:
-            return None
+            return await _goes_back(context, wanted)
         said = "; ".join(f"{name} still uses {', '.join(sorted(urls)) or 'none'}" for name, urls in left.items())
         return NotYet(said, (len(left), said))
 
@@ -83,6 +85,15 @@ async def await_rollout(context: Context, urls: Iterable[str], progress: Progres
         clock=context.clock,
         interval=2.0,
     )
+
+
+async def _goes_back(context: Context, wanted: frozenset[str]) -> NotYet | None:
+    """To which template the operator would roll a bad one back."""
+    secret = await context.kube().get("v1", "Secret", f"autarky-last-good-{API_SERVER}", SYSTEM)
+    kept = base64.b64decode(((secret or {}).get("data") or {}).get("template.json") or "").decode(errors="replace")
+    if "--etcd-servers=" not in kept or any(f"--etcd-servers={url}" in kept for url in wanted):
+        return None
+    return NotYet("the operator would still roll the API servers back to the old place", "last good")
 
 
 async def inside(context: Context) -> EtcdTools | None:
@@ -139,9 +150,9 @@ async def anyhow(context: Context) -> EtcdTools:
 
 
 def on_nodes(context: Context, membership: Membership) -> Mapping[int, Node]:
-    """Member id → the node that it runs on."""
-    by_address = {node.address: node for node in context.complete.nodes if node.address is not None}
-    found = {one.id: by_address.get(address_of(one)) for one in membership.members}
+    """Member id → the control node that it runs on (`judging` refuses members outside at addresses of nodes)."""
+    by_url = {peer_url(node.address): node for node in context.complete.control_nodes if node.address is not None}
+    found = {one.id: next((by_url[url] for url in one.peer_urls if url in by_url), None) for one in membership.members}
     return {id_: node for id_, node in found.items() if node is not None}
 
 

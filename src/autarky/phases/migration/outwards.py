@@ -10,18 +10,20 @@ from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.etcd.manifests.members import KIND
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.engine.phase import Change
-from autarky.errors import ApiError, Unreachable, UserError
+from autarky.errors import ApiError, CommandFailed, Unreachable, UserError
 from autarky.etcd.members import Member
-from autarky.etcd.tools import EtcdTools
+from autarky.etcd.tools import EtcdTools, Place
 from autarky.model import patience
 from autarky.model.cluster import ExternalEtcd, Node
 from autarky.model.etcd_members import peer_url
+from autarky.model.files import File
 from autarky.phases import balancer
 from autarky.phases.context import Context
-from autarky.phases.etcd_joining import JOIN_SECONDS, addresses_of, admitted, promoted
+from autarky.phases.etcd_joining import JOIN_SECONDS, admitted, cluster_of, promoted
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.external_etcd import install, put_unit
-from autarky.phases.migration.leaving import ENDED, hand_over, kept, remove_members
+from autarky.phases.migration import peering
+from autarky.phases.migration.leaving import ENDED, Ways, hand_over, kept, remove_members
 from autarky.phases.migration.looking import (
     ROLL_SECONDS,
     Migration,
@@ -37,6 +39,7 @@ from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 from autarky.render.crds import API_VERSION
 
+_SCRATCH = f"{places.RUN}/etcd-outside"
 # DIRECTORY NAME: to a directory of that name in it, which may be a mount.
 _ASIDE = """\
 [ -d "$1/member" ] || exit 0
@@ -72,6 +75,7 @@ class JoinOutside:
             return
         members = (await tools.membership()).members
         _refuse_missing(external, members)
+        await _refuse_unusable(context, external)
         for one in members:
             if one.is_learner and serves_at(one, external.endpoints):
                 await promoted(context, tools, one.name, one, progress)
@@ -87,8 +91,8 @@ class JoinOutside:
             if identity is None or identity.member != member.id:
                 await host.run(["systemctl", "stop", "etcd"], timeout=60, check=False)
                 await _move_aside(host)
-            others = addresses_of((await tools.membership()).members) | {node.name: node.known_address()}
-            await put_unit(context, host, node, etcd.Founding(etcd.initial_cluster(others), "existing"))
+            others = cluster_of((await tools.membership()).members, node.name, node.known_address())
+            await put_unit(context, host, node, etcd.Founding(others, "existing"))
         if member.is_learner:
             await promoted(context, tools, node.name, member, progress)
             progress.note(f"{node.name} is a member of etcd")
@@ -112,6 +116,32 @@ def _refuse_missing(external: ExternalEtcd, members: Sequence[Member]) -> None:
             where="spec.etcd.external.endpoints",
             fix="let it join first, as docs/etcd.md (Moving etcd) says, with an empty directory, and run this again",
         )
+
+
+async def _refuse_unusable(context: Context, external: ExternalEtcd) -> None:
+    """With the certificate that the API servers will have, from every control node."""
+    credentials = context.inputs().credentials
+    names = {
+        "ca.crt": "etcd/ca.crt",
+        "server.crt": "apiserver-etcd-client.crt",
+        "server.key": "apiserver-etcd-client.key",
+    }
+    files = [File(f"{_SCRATCH}/{name}", credentials[source], 0o600) for name, source in names.items()]
+    for node in context.control_nodes:
+        host = context.host(node)
+        try:
+            await host.run(["install", "-d", "-m", "700", _SCRATCH])
+            await host.write_files(files)
+            await EtcdTools(host, place=Place(",".join(external.endpoints), _SCRATCH)).membership()
+        except (CommandFailed, Unreachable) as error:
+            raise UserError(
+                f"the etcd outside does not answer {node.name}: {error}",
+                where="spec.etcd.external",
+                fix="make sure that the endpoints can be reached from the control nodes, that caFile signed their"
+                " certificates, and that they accept certFile and keyFile",
+            ) from error
+        finally:
+            await host.remove([file.path for file in files])
 
 
 async def _move_aside(host: Host) -> None:
@@ -140,8 +170,10 @@ class LeaveInside:
         membership = await tools.membership()
         nodes = on_nodes(context, membership)
         leaving = [one for one in membership.members if one.id in nodes]
-        await hand_over(context, await inside(context) or tools, leaving, progress)
-        await remove_members(context, tools, leaving, progress)
+        outside = [url for one in membership.members if one.id not in nodes for url in one.client_urls]
+        ways = Ways(await inside(context) or tools, outside, await peering.borrowed_tools(context))
+        await hand_over(context, ways, leaving, progress)
+        await remove_members(context, Ways(tools), leaving, progress)
         for node in context.present(context.control_nodes):
             await _clear(context, node)
             await _forget(context, node)

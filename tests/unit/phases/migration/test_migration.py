@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from autarky.control.etcd.manifests import pods as etcd
 from autarky.engine.phase import Change
 from autarky.engine.runner import run_operation
 from autarky.errors import AutarkyError, Refused, UserError
-from autarky.model.cluster import ExternalEtcd, Level
+from autarky.model.cluster import ExternalEtcd, HostRef, Level, Node
+from autarky.model.files import CertSpec
 from autarky.payload import etcd_version
 from autarky.phases.context import Context
 from autarky.phases.external_etcd import PrepareExternalEtcd
@@ -27,8 +29,11 @@ from autarky.phases.migration.inwards import JoinInside, LeaveOutside
 from autarky.phases.migration.judging import JudgeMigration
 from autarky.phases.migration.looking import Migration, Peers
 from autarky.phases.migration.outwards import JoinOutside, LeaveInside
+from autarky.pki.issue import Authority, issue_ca, issue_leaf, read_pair
+from autarky.pki.keys import new_key
 from autarky.ports import Progress
 from autarky.render import node as render_node
+from fakes.clock import LoopClock
 from fakes.clusters import FACTS, a_cluster, facts_of
 from fakes.host import FakeMachines
 from fakes.kube import FakeKube
@@ -236,21 +241,86 @@ async def test_members_that_do_not_accept_each_other_are_not_joined(scenes) -> N
     assert not scene.etcd.learners.get(ETCD)
 
 
+def peers(*, nodes: int = 3, usages: tuple[Any, ...] = ("server", "client"), ended: bool = False) -> Peers:
+    """Of another CA, for that many control nodes."""
+    begin = datetime.fromtimestamp(LoopClock().time(), UTC) - timedelta(days=40 if ended else 0)
+    ca = issue_ca("theirs", new_key("EC"), begin, 3650)
+    spec = CertSpec("peer", "ca", "peer", (), (), tuple(f"192.0.2.1{n + 1}" for n in range(nodes)), usages=usages)
+    pair = issue_leaf(spec, Authority(*read_pair(ca)), "EC", begin, timedelta(days=30))
+    return Peers(pair.certificate, pair.key, ca.certificate)
+
+
+async def test_a_certificate_that_no_peer_can_have_is_refused_before_it_is_anywhere(scenes) -> None:
+    good, other = peers(), peers()
+    for wrong, said in (
+        (peers(nodes=2), r"lacks the addresses 192\.0\.2\.13"),
+        (peers(usages=("client",)), "is not for servers"),
+        (peers(usages=("server",)), "is not for clients"),
+        (replace(good, key=other.key), "do not belong together"),
+        (replace(good, ca=other.ca), "do not belong together"),
+        (replace(good, certificate=b"x"), "do not belong together"),
+        (peers(ended=True), "valid from"),
+    ):
+        scene = scenes(3)
+        scene.peers = wrong
+        with pytest.raises(UserError, match=said):
+            await scene.move(into=True)
+        assert scene.etcd.acts == []
+
+
+async def test_the_certificate_of_a_member_that_votes_is_not_exchanged(scenes) -> None:
+    """A run that was cut is resumed with other files."""
+    first, voters, number = peers(), list[MigratingHost](), 30
+    while not 0 < len(voters) < 3:
+        scene = scenes(3)
+        scene.etcd.strangers.add(STORE)
+        scene.peers = first
+        number += 1
+        with pytest.raises(AutarkyError):
+            await scene.move(into=True, cut=number)
+        voters = [host for host in scene.controls if host.name in scene.etcd.voters[ETCD]]
+    scene.peers = peers()
+    scene.etcd.on_again()
+    context = scene.contexts[True]()
+    await JoinInside(Migration(lambda: scene.store, scene.peers)).run(context, scene.notes)
+    assert {host.files[f"{etcd.PKI}/peer.crt"][0] for host in voters} == {first.certificate}
+
+
+async def test_control_nodes_that_came_later_are_not_forgotten_but_refused(scenes) -> None:
+    scene = scenes()
+    with pytest.raises(UserError, match="n7 became a control node after the cluster was created"):
+        await scene.judged(replace(scene.contexts[True](), active_in_api=frozenset({"n1", "n7"})))
+
+
+async def test_levels_whose_api_servers_nobody_rolls_are_refused(scenes) -> None:
+    context = scenes().contexts[True]()
+    with pytest.raises(UserError, match="nobody rolls the API servers"):
+        await scenes().judged(replace(context, cluster=replace(context.cluster, self_hosted=Level.ADD_ONS)))
+
+
+async def test_a_member_outside_that_would_be_taken_for_a_nodes_is_refused(scenes) -> None:
+    scene = scenes()
+    context = scene.contexts[True]()
+    nodes = (*context.cluster.nodes, Node("w", HostRef("lab", "w"), control_plane=False, address=STORE))
+    with pytest.raises(UserError, match="store of etcd is none of the cluster's, and at the address of a node"):
+        await scene.judged(replace(context, cluster=replace(context.cluster, nodes=nodes)))
+
+
 async def test_with_a_certificate_of_the_other_ca_they_are_and_have_their_own_again_at_the_end(scenes) -> None:
     scene = scenes(3)
     scene.etcd.strangers.add(STORE)
-    scene.peers = Peers(b"certificate", b"key", b"other CA\n")
+    scene.peers = theirs = peers()
     own = scene.contexts[True]().pki.files()["etcd/ca.crt"]
     context = scene.contexts[True]()
     await JoinInside(Migration(lambda: scene.store, scene.peers)).run(context, scene.notes)
     for host in scene.controls:
-        assert host.files[f"{etcd.PKI}/peer.crt"][0] == b"certificate"
-        assert host.files[etcd.PEER_CA][0] == own.rstrip() + b"\nother CA\n"
+        assert host.files[f"{etcd.PKI}/peer.crt"][0] == theirs.certificate
+        assert host.files[etcd.PEER_CA][0] == own.rstrip() + b"\n" + theirs.ca
         assert places.ETCD_PEERS_CA in host.files, "its agent would replace the certificate"
     await scene.move(into=True)
     scene.all_inside()
     for host in scene.controls:
-        assert host.files[f"{etcd.PKI}/peer.crt"][0].startswith(b"-----BEGIN CERTIFICATE")
+        assert host.files[f"{etcd.PKI}/peer.crt"][0] not in (b"", theirs.certificate)
         assert host.files[etcd.PEER_CA][0] == own
         assert b"etcd" in host.files[places.LEAVES_PLAN][0]
         assert peering.TRUSTED not in host.files
@@ -287,10 +357,12 @@ async def test_it_is_judged_before_anything_is_touched(scenes) -> None:
         await scenes(3).judged(replace(scenes(3).contexts[True](), absent={"n1": "off"}))
 
 
-async def test_an_etcd_of_the_users_must_have_joined_before(scenes) -> None:
+async def test_an_etcd_of_the_users_must_have_joined_before(scenes, tmp_path: Path) -> None:
     scene = scenes(inside=True)
     base = scene.contexts[False]()
-    own = ExternalEtcd((OUTSIDE,), "ca", "cert", "key")
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text(name)
+    own = ExternalEtcd((OUTSIDE,), *(str(tmp_path / name) for name in ("ca", "cert", "key")))
     context = replace(base, cluster=replace(base.cluster, external_etcd=own))
     with pytest.raises(UserError, match=f"{OUTSIDE} is no member of this cluster's etcd"):
         await JoinOutside(Migration(lambda: None)).plan(context)
@@ -302,4 +374,5 @@ async def test_an_etcd_of_the_users_must_have_joined_before(scenes) -> None:
     assert [one.sentence for one in await join.plan(context)] == ["give store its vote in etcd"]
     await join.run(context, scene.notes)
     assert scene.etcd.voters[ETCD] == {"n1": 1, "store": 77}
+    assert not [path for path in scene.controls[0].files if "etcd-outside" in path], "its key stays nowhere"
     assert json.loads(json.dumps(await join.plan(context))) == []
