@@ -107,7 +107,7 @@ def _known(wanted: Cluster) -> list[Cluster]:
     from autarky.phases import kept_file
 
     directory = places.cluster_dir(wanted.name)
-    documents = [one for one in (*kept_file.applied(directory), *kept_file.kept(directory)) if isinstance(one, dict)]
+    documents = [one for one in kept_file.every(directory) if isinstance(one, dict)]
     if not documents:
         raise UserError(
             f"this machine knows no cluster {wanted.name}", fix="fetch its state with `autarky login`, and run it again"

@@ -86,6 +86,11 @@ def applied(directory: Path) -> list[Any]:
     return [*_before(directory)[:1], _read(directory / NAME)]
 
 
+def every(directory: Path) -> list[Any]:
+    """What was applied last, what was begun since, and what is kept. None is validated."""
+    return [*_before(directory), _read(directory / NAME)]
+
+
 def _there(context: Context) -> bytes | None:
     try:
         return (context.directory / NAME).read_bytes()

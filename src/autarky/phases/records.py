@@ -81,7 +81,7 @@ def refuse_moved_etcd(context: Context) -> None:
     if context.moves_etcd:
         return
     wanted = context.cluster.external_etcd is not None
-    kept = [*kept_file.applied(context.directory), *kept_file.kept(context.directory)] if context.owners else []
+    kept = kept_file.every(context.directory) if context.owners else []
     recorded = [record.file for record in latest(context.records).values()]
     if any(etcd_is_outside_in(document) is (not wanted) for document in (*kept, *recorded)):
         has, asked = ("inside", "outside") if wanted else ("outside", "inside")

@@ -66,7 +66,7 @@ def _refuse_absent(context: Context) -> None:
 
 def _refuse_unsupported(context: Context) -> None:
     """Only control nodes that created the cluster have what a member needs by `up`; and API servers that are static
-    pods for good (levels 3 and 4) are rolled by nobody."""
+    pods permanently (levels 3 and 4) are rolled by nobody."""
     first = {node.name for node in context.cluster.initial_members}
     unlisted = {node.name for node in context.unlisted if node.control_plane}
     if others := sorted((set(context.active_in_api) | unlisted) - first):
