@@ -238,6 +238,7 @@ async def _act_on_control_node(
     coming = StandbyComing(node, cri, clock, log.tell, hand_over, balancer.known_endpoints, hosted_api_servers)
     clocks = _clock_watch(node, kube, log, balancer, api)
     members, change = _of_etcd(node, kube, cri, log, api)
+    members.let_go = quorum.reopen
     control_node = _control_node_role(node, kube, cri, api, balancer, log, node_changed)
     hooks, telling = stop_paths.hook_of(hand_over.before_stop), (log.tell, agent.announcer.happened)
     answering = health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), hooks, *telling)

@@ -36,6 +36,7 @@ class Node:
         self.name, self.connected, self.clock = name, {ADDRESS[one] for one in connected}, LoopClock()
         self.pod: Any = self._pod("old")
         self.status: dict[str, Any] = {}
+        self.own_connection: str | None = None
         self.kube = FakeKube()
         self.kube.put(self.pod)
         self.clients = Clients(
@@ -46,13 +47,18 @@ class Node:
             lambda: self.pod,
             lambda _: self.status,
             self.tell,
-            lambda address, port: port == 2379 and address in self.connected,
+            self.let_go,
+            lambda address, port: port == 2379 and address in {*self.connected, self.own_connection},
         )
 
     def _pod(self, uid: str) -> dict[str, Any]:
         meta = {"name": f"api-{self.name}", "namespace": "kube-system", "uid": uid}
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": ready}
+
+    async def let_go(self) -> None:
+        """Of the agent itself, which it opened while its own member did not serve."""
+        self.own_connection = None
 
     async def tell(self, name: str, part: Any) -> None:
         assert name == self.name
@@ -69,6 +75,7 @@ class Node:
         await self.look(*others)
         await self.clock.sleep(RELOAD_SECONDS)
         await self.look(*others)
+        await self.look(*others)
 
     async def replaced(self) -> bool:
         return await self.kube.get("v1", "Pod", f"api-{self.name}", "kube-system") is None
@@ -83,6 +90,8 @@ async def test_a_node_says_so_and_waits_until_the_members_own_node_is_done() -> 
     assert "uses" not in node.status, "before its load balancer knows it is connected by the checks"
     await node.clock.sleep(RELOAD_SECONDS)
     await node.look(LEAVES)
+    assert "uses" not in node.status, "it may be the agent's own connection"
+    await node.look(LEAVES)
     assert node.status == {"uses": ["1"]}
     assert not await node.replaced()
     left = replace(LEAVES, disconnected=1)
@@ -93,6 +102,15 @@ async def test_a_node_says_so_and_waits_until_the_members_own_node_is_done() -> 
     node.restarts()
     await node.look(left)
     assert node.status["uses"] == []
+
+
+async def test_what_the_agent_itself_has_open_is_closed_and_restarts_no_api_server() -> None:
+    node = Node("n2")
+    node.own_connection = ADDRESS["n1"]
+    await node.noticed(LEAVES)
+    await node.look(replace(LEAVES, disconnected=1))
+    assert node.status == {}
+    assert not await node.replaced()
 
 
 async def test_one_node_after_the_other() -> None:

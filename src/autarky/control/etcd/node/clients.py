@@ -26,10 +26,14 @@ from autarky.ports import Clock, Kube, Object
 from autarky.render.values import SYSTEM
 
 
+async def no_connections() -> None:
+    """For an agent that keeps none open."""
+
+
 @dataclass(slots=True)
 class Clients:
     """Those on this node. hosted_api_server(): its pod. status(name), tell(name, part): of an EtcdMember, or of its
-    second member."""
+    second member. let_go(): closes what this agent itself keeps open through the load balancer."""
 
     node: str
     kube: Kube
@@ -38,9 +42,13 @@ class Clients:
     hosted_api_server: Callable[[], Object | None]
     status: Callable[[str], Object]
     tell: Callable[[str, Object], Awaitable[None]]
+    let_go: Callable[[], Awaitable[None]]
     is_connected: Callable[[str, int], bool] = connected_to
     _since: dict[str, float] = field(default_factory=dict)
     """Member → when it was first seen to be reported as leaving."""
+    _not_ours: set[str] = field(default_factory=set)
+    """Members to which this agent has no connection of its own any more, through the load balancer: its kept one may
+    have been opened while the node's own member did not serve."""
 
     async def leave_own(self, spec: Desired, membership: Membership | None, member: int) -> None:
         """The API server beside it lets go of this node's member, if there are others."""
@@ -57,11 +65,12 @@ class Clients:
         for spec in desired:
             if not self._is_own(spec) and not spec.reported:
                 self._since.pop(spec.name, None)
+                self._not_ours.discard(spec.name)
         leaving = [spec for spec in desired if spec.reported and not self._is_own(spec) and spec.address in ids]
         mine = next((spec for spec in desired if spec.name == self.node), None)
         if mine is None or (not leaving and not mine.uses):
             return
-        used = [spec for spec in leaving if self._is_used(spec)]
+        used = [spec for spec in leaving if await self._is_used(spec)]
         uses = tuple(sorted(ids[spec.address] for spec in used))
         if uses != mine.uses:
             await self.tell(self.node, {"uses": [f"{one:x}" for one in uses]})
@@ -73,9 +82,13 @@ class Clients:
     def _is_own(self, spec: Desired) -> bool:
         return spec.name.removesuffix(SECOND_SUFFIX) == self.node
 
-    def _is_used(self, spec: Desired) -> bool:
+    async def _is_used(self, spec: Desired) -> bool:
         """Only once the load balancer knows that it leaves: until then it is checked, by connections."""
         if self._reported_for(spec) < RELOAD_SECONDS:
+            return False
+        if spec.name not in self._not_ours:
+            await self.let_go()
+            self._not_ours.add(spec.name)
             return False
         port = ports.ETCD_SECOND_CLIENT if is_second(spec.address) else ports.ETCD_CLIENT
         try:

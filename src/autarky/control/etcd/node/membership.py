@@ -26,7 +26,7 @@ from autarky.control.etcd.decide.second import Reported, with_second
 from autarky.control.etcd.manifests.members import KIND
 from autarky.control.etcd.node import on_disk as etcd_on_disk
 from autarky.control.etcd.node import seen as etcd_seen
-from autarky.control.etcd.node.clients import Clients
+from autarky.control.etcd.node.clients import Clients, no_connections
 from autarky.control.etcd.node.figures import scraped
 from autarky.control.etcd.node.on_disk import FIRST, SECOND
 from autarky.control.etcd.node.own import OwnMember
@@ -67,7 +67,8 @@ FENCE_SECONDS = 600.0
 class EtcdMembership(Controller):
     """lowest_level(): the lowest hosted level, None where it is not known.
     hosted_api_server(): its pod on this node. wanted(): `spec.etcd` of the ControlPlane, None without one.
-    happened(reason, message): reports an event."""
+    happened(reason, message): reports an event. let_go(): closes the connections of this agent that lead to etcd
+    through the load balancer."""
 
     name: ClassVar[str] = "etcd membership"
     gather: ClassVar[float] = 0.1
@@ -86,6 +87,7 @@ class EtcdMembership(Controller):
     etcd: EtcdSeen = field(default_factory=EtcdSeen)
     scrape: Callable[[], Awaitable[str]] = scraped
     happened: Callable[[str, str], None] = lambda _reason, _message: None
+    let_go: Callable[[], Awaitable[None]] = no_connections
     busy: bool = field(default=False, init=False)
     """Whether the last look has left anything to do, for any agent, as far as this one can tell."""
     _own: dict[str, OwnMember] = field(default_factory=dict)
@@ -103,10 +105,13 @@ class EtcdMembership(Controller):
                 *(self.node, seat, self.kube, self.cri, self.clock, self.log, confirm, self._tell, self._status),
                 happened=self._happened,
             )
-
         self._clients = Clients(
-            self.node, self.kube, self.clock, self.log, self.hosted_api_server, self._status, self._tell
+            self.node, self.kube, self.clock, self.log, self.hosted_api_server, self._status, self._tell, self._let_go
         )
+
+    async def _let_go(self) -> None:
+        """By whom, is said later."""
+        await self.let_go()
 
     def _happened(self, reason: str, message: str) -> None:
         """By whom, is said later."""

@@ -69,6 +69,11 @@ class EtcdQuorum:
                 return True
             return await self._asked()
 
+    async def reopen(self) -> None:
+        """The next look has another connection: the load balancer keeps the present one where it is."""
+        async with self._lock:
+            await self.close()
+
     async def close(self) -> None:
         servers, self._servers, self._way = self._servers, [], None
         for server in servers:
