@@ -48,9 +48,9 @@ HOST_LOCK = "/run/autarky.lock"
 """Not below RUN, which `down` removes while it holds the lock."""
 ETCD_DATA = "/var/lib/etcd"
 ETCD_PKI = "/etc/kubernetes/pki/etcd"
+"""For the node's own member, root only; empty on workers."""
 ETCD_PEERS_CA = f"{ETCD_PKI}/peers-ca.crt"
 """The CAs of its peers, on a control node whose member has a borrowed certificate (`phases.migration.peering`)."""
-"""For the node's own member, root only; empty on workers."""
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
 

@@ -74,11 +74,11 @@ async def _migrate(file: Path, output: str, of_peers: tuple[bytes, ...], *, dry_
     # Where no file says that it was elsewhere, etcd itself is asked all the same: another machine may have begun.
     level = max(wanted.self_hosted, known[0].self_hosted if former is None else Level.API_SERVER)
     migration = Migration(_host_outside(former), Peers(*of_peers) if of_peers else None)
-    phases = inwards(migration) if into else outwards(migration)
+    phases = inwards(migration) if into else outwards()
     if not into and former is not None and former.self_hosted < level and not dry_run:
         # The members stay where they are, and are no longer changed by the agents.
         apart = replace(former, self_hosted=level)
-        steps = (JudgeMigration(migration), *PHASES)
+        steps = (JudgeMigration(), *PHASES)
         await bring_up(
             apart, output, (), (), dry_run=False, by_file=True, phases=steps, command="etcd migrate", moves_etcd=True
         )

@@ -22,16 +22,16 @@ _NOT_OUTWARDS = "prepare-external-etcd"
 
 
 def inwards(migration: Migration) -> tuple[Phase[Context], ...]:
-    return tuple(_with(migration, JoinInside(migration), LeaveOutside(migration)))
+    return tuple(_with(JoinInside(migration), LeaveOutside(migration)))
 
 
-def outwards(migration: Migration) -> tuple[Phase[Context], ...]:
-    found = _with(migration, JoinOutside(migration), LeaveInside(migration))
+def outwards() -> tuple[Phase[Context], ...]:
+    found = _with(JoinOutside(), LeaveInside())
     return tuple(phase for phase in found if phase.name != _NOT_OUTWARDS)
 
 
-def _with(migration: Migration, join: Phase[Context], leave: Phase[Context]) -> Iterator[Phase[Context]]:
-    yield JudgeMigration(migration)
+def _with(join: Phase[Context], leave: Phase[Context]) -> Iterator[Phase[Context]]:
+    yield JudgeMigration()
     for phase in PHASES:
         yield phase
         if phase.name == JOINS_AFTER:

@@ -69,7 +69,7 @@ class JoinInside:
         await for_each(context.cluster.initial_members, lambda node: _await_balancer(context, node, progress))
 
     async def _join(self, context: Context, node: Node, progress: Progress) -> None:
-        tools, host = await inside(context) or await anyhow(context), context.host(node)
+        tools, host = await anyhow(context), context.host(node)
         peer = peer_url(node.known_address())
         before = (await tools.membership()).members
         if not any(peer in one.peer_urls for one in before):

@@ -17,7 +17,7 @@ from autarky.payload import etcd_version
 from autarky.phases import hosts
 from autarky.phases.context import Context
 from autarky.phases.etcd_joining import address_of
-from autarky.phases.migration.looking import ALL_ARE_THERE, Migration, anyhow, inside, on_nodes
+from autarky.phases.migration.looking import ALL_ARE_THERE, anyhow, inside, on_nodes
 from autarky.ports import Progress
 
 PREFIX = "/registry"
@@ -30,7 +30,6 @@ _MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class JudgeMigration:
-    migration: Migration
     name: str = "judge-migration"
     title: str = "Check that etcd can be moved"
     timeout: float = 60

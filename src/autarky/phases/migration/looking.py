@@ -21,7 +21,6 @@ from autarky.phases.etcd_pods import static_pods
 from autarky.ports import Host, Progress
 from autarky.render.values import SYSTEM
 
-LEAVES_LAST = "nothing is torn down before its replacement answered"
 ALL_ARE_THERE = "unknown is not down"
 THROUGH_BALANCER = f"https://127.0.0.1:{ports.NLLB_ETCD}"
 ROLL_SECONDS = patience.PIVOT

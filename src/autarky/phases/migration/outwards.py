@@ -26,7 +26,6 @@ from autarky.phases.migration import peering
 from autarky.phases.migration.leaving import ENDED, Ways, hand_over, kept, remove_members
 from autarky.phases.migration.looking import (
     ROLL_SECONDS,
-    Migration,
     anyhow,
     await_rollout,
     by_standby,
@@ -51,7 +50,6 @@ install -d -m 700 "$1/$2" && mv -T "$1/member" "$1/$2/member" && sync "$1/$2" "$
 class JoinOutside:
     """A test host's etcd joins; members of an etcd of the user's must be there already, and have their vote here."""
 
-    migration: Migration
     name: str = "join-outside"
     title: str = "Let the etcd outside of the cluster join"
     timeout: float = patience.most(*[JOIN_SECONDS] * 2)
@@ -152,7 +150,6 @@ async def _move_aside(host: Host) -> None:
 class LeaveInside:
     """Last: the members on the control nodes, once no API server dials them."""
 
-    migration: Migration
     name: str = "leave-inside"
     title: str = "Let the members on the control nodes leave etcd"
     timeout: float = patience.most(ROLL_SECONDS, JOIN_SECONDS)

@@ -82,15 +82,14 @@ class Scene:
         self.etcd.on_again()
         self.etcd.cut = cut
         context = self.contexts[into]()
-        migration = Migration((lambda: self.store) if into else (lambda: None), self.peers)
-        join, leave = (JoinInside, LeaveOutside) if into else (JoinOutside, LeaveInside)
-        url = BALANCER if into else OUTSIDE
-        steps: Any = (join(migration), Roll(self, url), leave(migration))
+        migration = Migration(lambda: self.store, self.peers)
+        inwards: Any = (JoinInside(migration), Roll(self, BALANCER), LeaveOutside(migration))
+        steps: Any = inwards if into else (JoinOutside(), Roll(self, OUTSIDE), LeaveInside())
         await run_operation("test", "migration", steps, context, clock=context.clock)
 
     async def judged(self, context: Context | None = None) -> None:
         context = replace(context or self.contexts[True](), api_seen=True)
-        await JudgeMigration(Migration(lambda: None)).plan(context)
+        await JudgeMigration().plan(context)
 
     def all_inside(self) -> None:
         assert set(self.etcd.voters[ETCD]) == {host.name for host in self.controls} == self.etcd.running(ETCD)
@@ -177,8 +176,8 @@ async def test_it_moves_in_and_out_again(scenes, controls: int) -> None:
     assert scene.etcd.values[ETCD]["keys"] == KEYS
 
 
-@pytest.mark.parametrize("into", [True, False])
-async def test_rule_5_it_may_be_cut_at_any_act(scenes, into: bool) -> None:
+async def cut_at_each_act(scenes, *, into: bool, then_into: bool) -> None:
+    """Of a move in that direction, followed by another command."""
     number = 0
     for number in range(200):
         scene = scenes(inside=not into)
@@ -188,25 +187,19 @@ async def test_rule_5_it_may_be_cut_at_any_act(scenes, into: bool) -> None:
             assert scene.etcd.is_cut
         else:
             break
-        await scene.move(into=into)
-        scene.all_inside() if into else scene.all_outside()
+        await scene.move(into=then_into)
+        scene.all_inside() if then_into else scene.all_outside()
     assert 10 < number < 199
+
+
+@pytest.mark.parametrize("into", [True, False])
+async def test_rule_5_it_may_be_cut_at_any_act(scenes, into: bool) -> None:
+    await cut_at_each_act(scenes, into=into, then_into=into)
 
 
 @pytest.mark.parametrize("into", [True, False])
 async def test_rule_5_whoever_thinks_better_of_it_goes_back_from_any_act(scenes, into: bool) -> None:
-    number = 0
-    for number in range(200):
-        scene = scenes(inside=not into)
-        try:
-            await scene.move(into=into, cut=number)
-        except AutarkyError:
-            assert scene.etcd.is_cut
-        else:
-            break
-        await scene.move(into=not into)
-        scene.all_outside() if into else scene.all_inside()
-    assert 10 < number < 199
+    await cut_at_each_act(scenes, into=into, then_into=not into)
 
 
 async def test_again_it_changes_nothing(scenes) -> None:
@@ -365,12 +358,12 @@ async def test_an_etcd_of_the_users_must_have_joined_before(scenes, tmp_path: Pa
     own = ExternalEtcd((OUTSIDE,), *(str(tmp_path / name) for name in ("ca", "cert", "key")))
     context = replace(base, cluster=replace(base.cluster, external_etcd=own))
     with pytest.raises(UserError, match=f"{OUTSIDE} is no member of this cluster's etcd"):
-        await JoinOutside(Migration(lambda: None)).plan(context)
+        await JoinOutside().plan(context)
     scene.etcd.learners[ETCD] = {"store": 77}
     scene.store.active_units.add("etcd")
     scene.store.files[etcd.UNIT_PATH] = (b"[Service]", 0o644)
     scene.etcd.settle()
-    join = JoinOutside(Migration(lambda: None))
+    join = JoinOutside()
     assert [one.sentence for one in await join.plan(context)] == ["give store its vote in etcd"]
     await join.run(context, scene.notes)
     assert scene.etcd.voters[ETCD] == {"n1": 1, "store": 77}
