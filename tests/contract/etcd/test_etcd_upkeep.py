@@ -60,11 +60,12 @@ async def test_nospace_ends_with_a_compaction_a_defragmentation_and_the_alarm_cl
     [alarm] = await full.alarms()
     assert alarm == Alarm(before.member, "NOSPACE")
     await full.compact(before.revision, timeout=REQUEST)
-    compacted = await full.status()
-    assert compacted.db_size_in_use < 0.3 * QUOTA
-    assert compacted.db_size == before.db_size, "its pages are free, and its file is as big"
+    # Its figures are of the commit before the last, and one that refuses writes may have nothing to commit: neither is
+    # what is in use asked here, nor is its size the same as before.
+    assert (await full.status()).db_size >= before.db_size, "its pages are free, and its file is as big"
     await full.defragment(timeout=REQUEST)
-    assert (await full.status()).db_size < 0.3 * QUOTA
+    tidied = await full.status()
+    assert tidied.db_size_in_use <= tidied.db_size < 0.3 * QUOTA
     assert await full.alarms() == (alarm,)
     await full.disarm(alarm)
     assert await full.alarms() == ()
