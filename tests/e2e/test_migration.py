@@ -5,14 +5,20 @@ The tests build on each other.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from ha import member_phases
 from harness import TestCluster
 from migrations import dialled, members, moved
 from recoveries import data_of
+
+from autarky.phases.migration.looking import SCRIPT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900, func_only=True)]
 
@@ -32,6 +38,45 @@ def outside(cluster: TestCluster) -> str:
     """The client URL of the etcd outside."""
     address = cluster.shell("etcd1", "ip -4 -o addr show scope global | sed 's|.*inet ||; s|/.*||' | head -n 1")
     return f"https://{address.strip()}:2379"
+
+
+@pytest.mark.chain("moved")
+def test_an_api_server_of_somebody_elses_pod_is_not_asked_where_etcd_is(cluster: TestCluster) -> None:
+    """It stays there while etcd moves: neither is its etcd joined, nor waited until it uses another."""
+    etcd, key = "http://192.0.2.66:2379", rsa.generate_private_key(65537, 2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()).decode()
+    cluster.kubectl("create", "configmap", "impostor", f"--from-literal=key={pem}")
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(_impostor(_image(cluster), etcd)))
+    running = f"pgrep -f -- '^kube-apiserver .*--etcd-servers={etcd}' || true"
+    cluster.wait("it runs", lambda: cluster.shell("n1", running).strip(), seconds=90)
+    said = cluster.shell("n1", f"bash -c {shlex.quote(SCRIPT)} look dialled; {running}").split()
+    assert said[-1].isdecimal(), "it still runs"
+    assert said[:-1] == [outside(cluster)] * 2
+
+
+def _image(cluster: TestCluster) -> str:
+    pods = json.loads(cluster.kubectl("-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-apiserver", "-o", "json"))
+    return str(pods["items"][0]["spec"]["containers"][0]["image"])
+
+
+def _impostor(image: str, etcd: str) -> dict[str, Any]:
+    command = [
+        "kube-apiserver",
+        f"--etcd-servers={etcd}",
+        "--service-account-issuer=https://impostor",
+        "--service-account-key-file=/keys/key",
+        "--service-account-signing-key-file=/keys/key",
+        "--cert-dir=/tmp",
+        "--secure-port=16443",
+    ]
+    mount = {"name": "keys", "mountPath": "/keys"}
+    container = {"name": "kube-apiserver", "image": image, "command": command, "volumeMounts": [mount]}
+    spec = {
+        "nodeName": "n1",
+        "containers": [container],
+        "volumes": [{"name": "keys", "configMap": {"name": "impostor"}}],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kube-apiserver-n1"}, "spec": spec}
 
 
 @pytest.mark.chain("moved")

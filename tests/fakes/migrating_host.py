@@ -15,7 +15,7 @@ from typing import Any
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.model.facts import HostFacts
-from autarky.phases.migration import leaving, looking, outwards, peering
+from autarky.phases.migration import looking, outwards, peering
 from autarky.ports import Completed
 from fakes.recovering_host import RecoveringEtcd, RecoveringHost, _json, _said
 
@@ -82,7 +82,7 @@ class MigratingHost(RecoveringHost):
 
     def _completed(self, argv: list[str], stdin: bytes) -> Completed:
         match argv:
-            case ["bash", "-c", looking._DIALLED]:
+            case ["bash", "-c", looking.SCRIPT, "look", "dialled"]:
                 return _said(",".join(sorted(self.dials)))
             case ["sh", "-c", outwards._ASIDE, "sh", directory, name]:
                 self._act("move the data aside")
@@ -90,7 +90,7 @@ class MigratingHost(RecoveringHost):
                 return _said()
             case ["sh", "-c", looking._FILES]:
                 return _said("/var/lib/autarky/standby/kube-apiserver/current/files/secrets")
-            case ["sh", "-c", leaving.ENDED]:
+            case ["bash", "-c", looking.SCRIPT, "look", "ended"]:
                 return _said()
             case ["systemctl", "disable", "--now", "etcd"] | ["systemctl", "stop", "etcd"]:
                 done = RecoveringHost._completed(self, argv, stdin)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,10 @@ import click
 
 from autarky.cli.options import confirm, dry_run_option, file_option, output_option, yes_option
 from autarky.cli.session import run_async
+from autarky.cli.up import ignore_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from autarky.model.cluster import Cluster
     from autarky.ports import Host
@@ -24,6 +26,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command()
 @file_option
 @output_option
+@ignore_option
 @dry_run_option
 @yes_option
 @click.option("--peer-cert", type=_FILE, metavar="FILE", help="Into the cluster, from an etcd with another CA.")
@@ -32,6 +35,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def migrate(
     file: Path | None,
     output: str,
+    ignore: Sequence[str],
     dry_run: bool,
     yes: bool,
     peer_cert: Path | None,
@@ -53,11 +57,13 @@ def migrate(
     of_peers = tuple(one.read_bytes() for one in given)
     if file is None:
         raise click.UsageError("Give the cluster file with etcd in its new place: -f FILE.")
-    run_async(lambda: _migrate(file, output, of_peers, dry_run=dry_run, yes=yes))
+    run_async(lambda: _migrate(file, output, of_peers, ignore, dry_run=dry_run, yes=yes))
 
 
-async def _migrate(file: Path, output: str, of_peers: tuple[bytes, ...], *, dry_run: bool, yes: bool) -> None:
-    from autarky.cli.up import bring_up
+async def _migrate(
+    file: Path, output: str, of_peers: tuple[bytes, ...], ignore: Sequence[str], *, dry_run: bool, yes: bool
+) -> None:
+    from autarky.cli.up import bring_up, tell_of_absent
     from autarky.cli.wiring import load_cluster
     from autarky.model.cluster import Level
     from autarky.phases.migration.judging import JudgeMigration
@@ -74,27 +80,16 @@ async def _migrate(file: Path, output: str, of_peers: tuple[bytes, ...], *, dry_
     # Where no file says that it was elsewhere, etcd itself is asked all the same: another machine may have begun.
     level = max(wanted.self_hosted, known[0].self_hosted if former is None else Level.API_SERVER)
     migration = Migration(_host_outside(former), Peers(*of_peers) if of_peers else None)
-    phases = inwards(migration) if into else outwards()
+    # Nodes that are left out are reported at the end: a worker that does not answer keeps no step from being taken.
+    step = partial(bring_up, output=output, ignore=ignore, skip=(), dry_run=dry_run, by_file=True, tell_absent=False)
+    of_etcd = partial(step, command="etcd migrate", moves_etcd=True)
     if not into and former is not None and former.self_hosted < level and not dry_run:
         # The members stay where they are, and are no longer changed by the agents.
-        apart = replace(former, self_hosted=level)
-        steps = (JudgeMigration(), *PHASES)
-        await bring_up(
-            apart, output, (), (), dry_run=False, by_file=True, phases=steps, command="etcd migrate", moves_etcd=True
-        )
-    await bring_up(
-        replace(wanted, self_hosted=level),
-        output,
-        (),
-        (),
-        dry_run=dry_run,
-        by_file=True,
-        phases=phases,
-        command="etcd migrate",
-        moves_etcd=True,
-    )
+        await of_etcd(replace(former, self_hosted=level), phases=(JudgeMigration(), *PHASES))
+    absent = await of_etcd(replace(wanted, self_hosted=level), phases=inwards(migration) if into else outwards())
     if not dry_run and level != wanted.self_hosted:
-        await bring_up(wanted, output, (), (), dry_run=dry_run, by_file=True)
+        absent = await step(wanted)
+    tell_of_absent(absent, dry_run=dry_run)
 
 
 def _known(wanted: Cluster) -> list[Cluster]:

@@ -149,10 +149,12 @@ async def bring_up(
     command: str = "recover",
     initial_member: str | None = None,
     moves_etcd: bool = False,
-) -> None:
+    tell_absent: bool = True,
+) -> Mapping[str, str]:
     """Run the workflow for this cluster, or only plan it. by_file: the cluster comes from a FILE that the user named,
     which replaces whatever was applied before, and not from the file that is kept here. phases: others than those of
-    `up`, of this command; initial_member: the only control node that the cluster begins with, where not all are."""
+    `up`, of this command; initial_member: the only control node that the cluster begins with, where not all are.
+    Returns the nodes that were left out, and why; tell_absent: raises Unreachable for them."""
     from autarky.cli.wiring import build_context, refuse_unfit_machine
     from autarky.config import dump
     from autarky.engine.selection import Selection
@@ -182,14 +184,16 @@ async def bring_up(
         )
     finally:
         await context.close()
-    if not dry_run and not skip and not (moves_etcd and context.absent):
+    if not dry_run and not skip and not (moves_etcd and not context.all_seen):
         kept_file.settle(context.directory)
-    _tell_of_absent(context.absent, dry_run=dry_run)
+    if tell_absent:
+        tell_of_absent(context.absent, dry_run=dry_run)
     if output != "json" and not dry_run:
         click.echo(_how_to_use(wanted.name, context.directory, changed=result.outcome != "unchanged"))
+    return context.absent
 
 
-def _tell_of_absent(absent: Mapping[str, str], *, dry_run: bool) -> None:
+def tell_of_absent(absent: Mapping[str, str], *, dry_run: bool) -> None:
     """Say which nodes were left out. After a run that is an error, since the cluster is not as wanted."""
     left_out = of_nodes(absent)
     if left_out and dry_run:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from autarky import places
 from autarky.control.common.pods import NO_NETWORK
 from autarky.control.etcd.decide.maintenance import NEARLY_FULL
 from autarky.control.etcd.decide.wanted import even_count
@@ -72,7 +73,8 @@ class NodeEvidence:
     balancer considers it ready; None when the balancer does not answer. alive: the same of servers that are alive,
     ready or not. stale_balancer: whether it runs another configuration than the one on the disk. accepting: which of
     the node's own API servers accept connections. fsync: how long etcd's disk took to sync while it was observed.
-    alarms: of any etcd member. fenced: whether a recovery keeps its member from starting. clock: seconds since 1970,
+    alarms: of any etcd member. fenced: whether a recovery keeps its member from starting. kept: how many directories
+    have former data of etcd. clock: seconds since 1970,
     against a reference that all nodes' evidence shares. active: components whose standby runs. missing_standby:
     components without a complete standby.
     """
@@ -92,6 +94,7 @@ class NodeEvidence:
     database: Database = Database()
     alarms: tuple[str, ...] = ()
     fenced: bool = False
+    kept: int = 0
     clock: float | None = None
     active: frozenset[str] = frozenset()
     missing_standby: frozenset[str] = frozenset()
@@ -174,7 +177,7 @@ def diagnose(cluster: ClusterEvidence) -> list[Finding]:
     servers = list(_servers(cluster))
     api = list(_api(cluster, explained=bool(hosts or etcd or servers or cluster.ended)))
     inside = [] if cluster.api else list(_inside(cluster, cut_off))
-    covered = [*_covered(cluster), *_reported_by_the_operator(cluster)]
+    covered = [*_covered(cluster), *_kept(cluster), *_reported_by_the_operator(cluster)]
     tenants = [*_refused(cluster), *_unseen(cluster)]
     return list(map(_bounded, [*hosts, *between, *etcd, *servers, *api, *inside, *covered, *tenants]))
 
@@ -302,6 +305,15 @@ _FENCED = (
     "etcd-fence.json is there",
     "run the same command again to finish it, or autarky etcd recover-quorum --abandon",
 )
+
+
+def _kept(cluster: ClusterEvidence) -> Iterator[Finding]:
+    """On a control node, whose member has the same, it is worth having."""
+    for node in cluster.nodes:
+        if node.kept and not node.control_plane:
+            what = "it is no control node, and has former data of etcd, with every Secret and the keys of the CAs"
+            go_on = f"on {node.name}, once nobody needs that data: rm -rf {places.ETCD_DATA}/kept.*"
+            yield Finding(node.name, what, f"directories kept.* in {places.ETCD_DATA}: {node.kept}", go_on)
 
 
 def _etcd(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ units="@UNITS@"
 disks="@DISKS@"
 manifests="@MANIFESTS@"
 fence="@FENCE@"
+kept="@KEPT@" # former data of etcd
 etcd_port=@ETCD_PORT@
 balancer_port=@BALANCER_PORT@
 configuration_path="@CONFIGURATION_PATH@"
@@ -54,6 +55,9 @@ for file in "$manifests"/etcd-*; do
   if [ -e "$file" ]; then echo "member -"; fi
 done
 [ ! -e "$fence" ] || echo "fence -"
+for directory in "$kept"*; do
+  [ ! -d "$directory" ] || echo "kept -"
+done
 echo "balancer $(ask "$balancer_port" /)"
 for server; do
   echo "server $server $(ask "$balancer_port" "/$server")"

@@ -49,6 +49,7 @@ _PROGRAM = program(
     disks=" ".join(_DISKS),
     manifests=places.MANIFESTS,
     fence=places.ETCD_FENCE,
+    kept=f"{places.ETCD_DATA}/kept.",
     etcd_port=ports.ETCD_HEALTH,
     balancer_port=ports.NLLB_HEALTH,
     configuration_path=nllb.CONFIGURATION_PATH,
@@ -192,6 +193,7 @@ class SaidByScript:
     free: dict[str, int] = field(default_factory=dict)
     has_member: bool = False
     fenced: bool = False
+    kept: int = 0
     etcd: int | None = None
     balancer: bool = False
     servers: dict[str, bool] = field(default_factory=dict)
@@ -234,6 +236,8 @@ def _read_of_etcd(said: SaidByScript, words: Sequence[str]) -> None:
             said.has_member = True
         case ["fence", "-"]:
             said.fenced = True
+        case ["kept", "-"]:
+            said.kept += 1
         case ["etcd", status]:
             said.etcd = _number(status)
         case ["database", what, value] if what in _DATABASE and (found := _float(value)) is not None:
@@ -281,6 +285,7 @@ async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
         database=Database(*(said.database.get(name, 0.0) for name in _DATABASE)),
         alarms=tuple(said.alarms),
         fenced=said.fenced,
+        kept=said.kept,
         clock=clock,
         active=frozenset(component for component, (_, activations) in standbys.items() if activations),
         missing_standby=frozenset(c for c in WITH_STANDBY if is_control and standbys.get(c, (None, ()))[0] is None),

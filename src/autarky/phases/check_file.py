@@ -39,11 +39,11 @@ class CheckFile:
         refuse_unusable_credentials(context)
         await hosts.look(context)
         refuse_old_defaults(context)
-        context.file_waits = bool(context.absent)
-        return [*kept_file.changes(context, all_seen=not context.absent), *_missed_defaults(context)]
+        context.file_waits = not context.all_seen
+        return [*kept_file.changes(context, all_seen=context.all_seen), *_missed_defaults(context)]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        kept_file.keep(context, all_seen=not context.absent)
+        kept_file.keep(context, all_seen=context.all_seen)
 
 
 def _missed_defaults(context: Context) -> list[Warn]:

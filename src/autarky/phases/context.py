@@ -99,6 +99,12 @@ class Context:
     # --- what is known of the hosts ---
 
     @property
+    def all_seen(self) -> bool:
+        """Whether all were asked whose word on the cluster file counts. No worker can stop a move of etcd half-way."""
+        silent = set(self.absent)
+        return not (silent & {node.name for node in self.control_nodes} if self.moves_etcd else silent)
+
+    @property
     def complete(self) -> Cluster:
         """The cluster with its unlisted nodes, which certificates, load balancers and the join inventory must fit as
         well. A node leaves by `autarky node remove`, not by a missing line in the file."""

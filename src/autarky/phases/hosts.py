@@ -71,7 +71,7 @@ class CheckHosts:
         await self._refuse_silence(context)
         await refuse_leafless(context, awaited=[name for name, why in context.absent.items() if why == _OFF])
         changes = [Change(f"check host {name} once it runs") for name, why in context.absent.items() if why == _OFF]
-        changes += kept_file.changes(context, all_seen=not context.absent) if context.file_waits else []
+        changes += kept_file.changes(context, all_seen=context.all_seen) if context.file_waits else []
         warnings = [Warn(sentence) for sentence in context.warnings]
         return [*changes, *warnings, *(taken_out(node) for node in context.unlisted)]
 
@@ -88,7 +88,7 @@ class CheckHosts:
             missing = [UserError(f"host {name}: {why}", fix="power it on") for name, why in context.absent.items()]
             raise Problems("some hosts are not available", missing)
         await refuse_leafless(context)
-        kept_file.keep(context, all_seen=not context.absent)
+        kept_file.keep(context, all_seen=context.all_seen)
 
     async def _refuse_silence(self, context: Context) -> None:
         """If the API answers, a host that does not is left out; a cluster that is not up needs all of them. A lab host
@@ -110,9 +110,10 @@ def taken_out(node: Node) -> Kept:
     return Kept(f"node {node.name}", "membership", "none, since it is not in the file", kept)
 
 
-async def look(context: Context, *, passed_over: str | None = None) -> None:
+async def look(context: Context, *, passed_over: str | None = None, etcd_moves: bool = False) -> None:
     """Observe, refuse what is impossible given what was seen, and borrow what this machine lacks. passed_over: a node
-    whose machine is said to be gone; whatever answers in its place may be anybody's."""
+    whose machine is said to be gone; whatever answers in its place may be anybody's. etcd_moves: whether it may be in
+    another place than the file has it."""
     await observe(context)
     await refuse_foreign_hosts(context, passed_over=passed_over)
     refuse_another_cluster(context.records.get(API), context.ours)
@@ -122,7 +123,8 @@ async def look(context: Context, *, passed_over: str | None = None) -> None:
         context.records.pop(passed_over, None)
     refuse_old_file(context)
     refuse_another_network(context)
-    refuse_moved_etcd(context)
+    if not etcd_moves:
+        refuse_moved_etcd(context)
 
 
 async def observe(context: Context) -> None:

@@ -30,6 +30,7 @@ from autarky.phases.context import Context, for_each, memory_of
 from autarky.phases.distrust import is_plain_worker
 from autarky.phases.hosts import look
 from autarky.phases.promote import ETCD_MEMBER, etcd_members
+from autarky.phases.records import refuse_moved_etcd
 from autarky.ports import Host, Object, Progress
 from autarky.render.crds import API_VERSION
 from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
@@ -59,7 +60,9 @@ class CheckRemoval:
     timeout: float = 90
 
     async def plan(self, context: Context) -> Sequence[Warn]:
-        await look(context, passed_over=self.node.name if self.dead else None)
+        # A worker may go also while etcd moves: it may be what that waits for.
+        passed_over = self.node.name if self.dead else None
+        await look(context, passed_over=passed_over, etcd_moves=not self.node.control_plane)
         return [Warn(sentence) for sentence in await self._refuse(context)]
 
     async def run(self, context: Context, progress: Progress) -> None:
@@ -73,6 +76,8 @@ class CheckRemoval:
         if live is None and self.node.name in context.absent:
             return []  # an earlier run has deleted it
         answers, worker = self.node.name not in context.absent, await is_plain_worker(context, self.node)
+        if not worker:
+            refuse_moved_etcd(context)
         foreign = await self._foreign(context) if worker and self.dead and answers else None
         answers = answers and foreign is None
         renewed = self.dead and not answers and not await is_silent(context, self.node)

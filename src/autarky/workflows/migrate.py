@@ -17,6 +17,9 @@ from autarky.phases.migration.outwards import JoinOutside, LeaveInside
 from autarky.workflows.up import PHASES
 
 JOINS_AFTER = "issue-certificates"
+LEAVES_AFTER = "retire-hosted"
+"""The API servers are rolled then; what comes later waits for all nodes, and a worker must not be able to keep members
+in both places."""
 _NOT_OUTWARDS = "prepare-external-etcd"
 """It would start another etcd there."""
 
@@ -32,8 +35,8 @@ def outwards() -> tuple[Phase[Context], ...]:
 
 def _with(join: Phase[Context], leave: Phase[Context]) -> Iterator[Phase[Context]]:
     yield JudgeMigration()
+    after = {JOINS_AFTER: join, LEAVES_AFTER: leave}
     for phase in PHASES:
         yield phase
-        if phase.name == JOINS_AFTER:
-            yield join
-    yield leave
+        if phase.name in after:
+            yield after[phase.name]

@@ -116,7 +116,7 @@ def test_what_a_probe_has_seen_is_ascii_as_all_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "tell", [up._tell_of_absent, lambda absent, dry_run: tell_of_silent(absent, "demo", dry_run=dry_run)]
+    "tell", [up.tell_of_absent, lambda absent, dry_run: tell_of_silent(absent, "demo", dry_run=dry_run)]
 )
 def test_why_a_node_was_left_out_is_no_line_of_its_own(
     tell: Callable[..., None], capsys: pytest.CaptureFixture[str]

@@ -94,7 +94,7 @@ def test_the_script_prints_etcds_figures_as_they_are_read_here():
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        paths = ("units", "disks", "manifests", "configuration_path", "configuration_file", "fence")
+        paths = ("units", "disks", "manifests", "configuration_path", "configuration_file", "fence", "kept")
         values = {**dict.fromkeys((*paths, "api_ports"), ""), "balancer_port": 1, "sync_seconds": 0}
         script = program(evidence.__file__, "doctor.sh", etcd_port=server.server_port, **values)
         said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60).stdout
@@ -113,6 +113,34 @@ def test_a_fence_is_named_and_not_that_the_member_behind_it_does_not_answer():
     found = [one for one in diagnose(ClusterEvidence(fenced)) if one.subject == "n1"]
     assert ["recovery of etcd keeps its member from starting" in one.what for one in found] == [True]
     assert "--abandon" in found[0].next
+
+
+# --- former data ----------------------------------------------------------------------------------------------------
+
+
+def test_former_data_of_etcd_is_named_where_it_lies_on_a_worker():
+    """Whoever has its disk has every Secret, and is nobody who may have them."""
+    assert read_said("kept -\nkept -\n", ()).kept == 2
+    worker = NodeEvidence("n2", control_plane=False, has_etcd=False, kept=1)
+    [found] = diagnose(ClusterEvidence((replace(WELL, kept=2), worker)))
+    assert (found.subject, found.next) == ("n2", "on n2, once nobody needs that data: rm -rf /var/lib/etcd/kept.*")
+
+
+def test_the_script_counts_the_directories_with_former_data(tmp_path):
+    for name in ("kept.1", "kept.change", "member"):
+        (tmp_path / name).mkdir()
+    paths = ("units", "disks", "manifests", "configuration_path", "configuration_file", "fence", "api_ports")
+    script = program(
+        evidence.__file__,
+        "doctor.sh",
+        kept=tmp_path / "kept.",
+        etcd_port=1,
+        balancer_port=1,
+        sync_seconds=0,
+        **dict.fromkeys(paths, ""),
+    )
+    said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60).stdout
+    assert read_said(said, ()).kept == 2
 
 
 # --- how many members -----------------------------------------------------------------------------------------------

@@ -353,3 +353,17 @@ def with_etcd(make_context, kept, *, outside: bool):
     context.directory.mkdir(parents=True, exist_ok=True)
     (context.directory / "cluster.json").write_text(json.dumps({"metadata": {"name": "demo"}, "spec": kept}))
     return context
+
+
+@pytest.mark.parametrize(("silent", "kept"), [("n4", True), ("n1", False)])
+async def test_no_silent_worker_keeps_a_move_of_etcd_from_being_written_down(make_context, notes, silent, kept):
+    """The move would go on all the same, and every later command would take it for one that was given up."""
+    context = make_context(WITH_A_WORKER)
+    context.file_content = b"{}\n"
+    (context.directory / "cluster.json").write_bytes(b'{"spec": {}}\n')
+    context.absent = {silent: "no answer"}
+    assert not context.all_seen
+    context.moves_etcd = True
+    assert context.all_seen is kept
+    await PHASE.run(context, notes)
+    assert (context.directory / "cluster.json").read_bytes() == (b"{}\n" if kept else b'{"spec": {}}\n')

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autarky.engine.phase import needs_of
+from autarky.phases.migration.looking import Migration
+from autarky.workflows.migrate import inwards, outwards
 from autarky.workflows.up import PHASES
 
 NAMES = [phase.name for phase in PHASES]
@@ -37,3 +39,11 @@ by other means."""
 
 def test_what_each_phase_needs():
     assert {phase.name: set(needs_of(phase)) for phase in PHASES if needs_of(phase)} == NEEDS
+
+
+@pytest.mark.parametrize("phases", [outwards(), inwards(Migration(lambda: None))], ids=["out", "in"])
+def test_members_leave_the_old_place_of_etcd_before_anything_waits_for_all_nodes(phases):
+    """A worker that is not Ready would keep voters in both places."""
+    names = [phase.name for phase in phases]
+    [leave] = [number for number, name in enumerate(names) if name.startswith("leave-")]
+    assert names.index("apply-objects") < leave < names.index("make-control-nodes") < names.index("await-workloads")

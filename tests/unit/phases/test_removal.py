@@ -78,6 +78,22 @@ async def test_a_node_whose_host_does_not_answer_goes_only_when_it_is_said_to_be
     assert await CheckRemoval(THREE.node("n4"), dead=True).plan(context) == []
 
 
+@pytest.mark.parametrize(("name", "refused"), [("n4", False), ("n3", True)])
+async def test_while_etcd_moves_a_worker_may_be_removed_and_no_control_node(context, name, refused):
+    """It may be what the move waits for."""
+    moved = {"spec": {"etcd": {"external": {"lab": "store"}}}}
+    (context.directory / "cluster.json").write_text(json.dumps(moved))
+    for node in THREE.nodes:
+        said = {"cluster": "demo", "node": node.name, "founders": ["n1"], "ca": context.ours.ca}
+        context.machines.hosts[node.name].files[NODE_MARKER] = (json.dumps(said).encode(), 0o644)
+    removed = CheckRemoval(THREE.node(name), dead=False).plan(context)
+    if refused:
+        with pytest.raises(UserError, match="etcd is outside of the cluster"):
+            await removed
+    else:
+        assert await removed == []
+
+
 async def test_a_host_that_answers_is_not_dead(context):
     with pytest.raises(Refused, match="unknown is not down"):
         await CheckRemoval(THREE.node("n4"), dead=True).plan(context)

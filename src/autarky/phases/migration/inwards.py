@@ -19,7 +19,7 @@ from autarky.phases.etcd_joining import JOIN_SECONDS, admitted, cluster_of, prom
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.external_etcd import is_active
 from autarky.phases.migration import peering
-from autarky.phases.migration.leaving import ENDED, Ways, hand_over, kept, remove_members
+from autarky.phases.migration.leaving import Ways, await_end, hand_over, kept, remove_members
 from autarky.phases.migration.looking import (
     ROLL_SECONDS,
     THROUGH_BALANCER,
@@ -87,7 +87,7 @@ class JoinInside:
         identity = await identity_of(host, places.ETCD_DATA)
         if identity is None or identity.member != member.id:
             await host.remove(list(await static_pods(host)))
-            await host.run(["sh", "-c", ENDED], timeout=60, check=False)
+            await await_end(host)
             await on_host(host, ["aside", places.ETCD_DATA, f"{places.ETCD_DATA}/{kept()}"])
             await peering.trust(host)
         if await static_pods(host):

@@ -87,14 +87,16 @@ async def _refuse_mistakable(context: Context, tools: EtcdTools) -> None:
     """Members that would be taken for those of nodes."""
     members = (await tools.membership()).members
     ours = on_nodes(context, Membership(0, members))
-    nodes = {text for node in context.complete.nodes for text in (node.name, node.address)}
+    # A worker says itself which address it has, and no member is looked for there.
+    nodes = {text for node in context.complete.control_nodes for text in (node.name, node.address)}
     for one in members:
         if one.name.endswith(SECOND_SUFFIX):
             raise UserError("the only member of etcd is being changed", fix="wait until that is done, and run it again")
         if one.id not in ours and {address_of(one), one.name} & nodes:
             raise UserError(
-                f"the member {one.name} of etcd is none of the cluster's, and at the address of a node, or of its name",
-                fix="let it leave etcd first",
+                f"the member {one.name} of etcd is none of the cluster's, and has the address of a control node, or its"
+                " name",
+                fix="add a member to that etcd elsewhere, under another name, let this one leave, and run it again",
             )
 
 

@@ -10,11 +10,15 @@ from autarky.etcd.members import Member
 from autarky.etcd.tools import EtcdTools
 from autarky.phases.context import Context
 from autarky.phases.etcd_joining import wait
-from autarky.ports import Progress
+from autarky.phases.migration.looking import on_control_node
+from autarky.ports import Host, Progress
 
-ENDED = "for second in $(seq 45); do pgrep -x etcd >/dev/null || break; sleep 1; done"
-"""Waits until no member runs on a host."""
 QUORUM = "one membership change at a time, only while quorum survives it"
+
+
+async def await_end(host: Host) -> None:
+    """Until no member runs on a control node whose static pod is away. Raises CommandFailed where one goes on."""
+    await on_control_node(host, "ended")
 
 
 def kept() -> str:

@@ -19,20 +19,14 @@ from autarky.model.etcd_members import peer_url
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
 from autarky.ports import Host, Progress
+from autarky.programs import program
 from autarky.render.values import SYSTEM
 
 ALL_ARE_THERE = "unknown is not down"
 THROUGH_BALANCER = f"https://127.0.0.1:{ports.NLLB_ETCD}"
 ROLL_SECONDS = patience.PIVOT
 STANDBY = f"{places.STANDBY}/{API_SERVER}/current"
-_DIALLED = f"""\
-for process in /proc/[0-9]*; do
-  read -r name <"$process/comm" && [ "$name" = kube-apiserver ] || continue
-  tr '\\0' '\\n' <"$process/cmdline" | sed -n 's/^--etcd-servers=//p'
-done 2>/dev/null
-sed -n 's/.*"--etcd-servers=\\([^"]*\\)".*/\\1/p' {STANDBY}/pod.json 2>/dev/null || :
-"""
-"""What the API servers that run dial, and what the standby would."""
+SCRIPT = program(__file__, "look.sh", bin=places.BIN, standby=STANDBY)
 _FILES = f"find -L {STANDBY}/ -name etcd-client.crt -exec dirname {{}} \\; | head -n 1"
 """The directory of the standby's files: a checkpoint has them deeper."""
 
@@ -56,9 +50,17 @@ class Migration:
     peers: Peers | None = None
 
 
+async def on_control_node(host: Host, step: str) -> str:
+    """What a step of the host's part prints. CommandFailed has its name."""
+    done = await host.run(["bash", "-c", SCRIPT, "look", step], timeout=60, check=False)
+    if done.status != 0:
+        raise CommandFailed(host.name, ["look", step], done.status, done.stderr.strip())
+    return done.text
+
+
 async def dialled(host: Host) -> frozenset[str]:
     """The URLs of etcd that the API servers of this host use, now or as the standby."""
-    said = (await host.run(["bash", "-c", _DIALLED], check=False)).text
+    said = await on_control_node(host, "dialled")
     return frozenset(url for line in said.splitlines() for url in line.split(",") if url)
 
 
@@ -68,12 +70,15 @@ async def await_rollout(context: Context, urls: Iterable[str], progress: Progres
     wanted = frozenset(urls)
 
     async def rolled() -> NotYet | None:
-        found = await for_each(context.control_nodes, lambda node: dialled(context.host(node)))
+        try:
+            found = await for_each(context.control_nodes, lambda node: dialled(context.host(node)))
+        except CommandFailed as error:  # containerd may be starting
+            return NotYet(str(error), len(context.control_nodes))
         left = {name: urls - wanted for name, urls in found.items() if not urls or urls - wanted}
         if not left:
             return await _goes_back(context, wanted)
         said = "; ".join(f"{name} still uses {', '.join(sorted(urls)) or 'none'}" for name, urls in left.items())
-        return NotYet(said, (len(left), said))
+        return NotYet(said, len(left))
 
     await poll_until(
         "all API servers and their standbys use the new place of etcd",
@@ -110,8 +115,7 @@ async def by_standby(context: Context) -> EtcdTools | None:
     """As the API servers' standby on a control node does, with its certificate."""
     for node in context.present(context.control_nodes):
         host = context.machines.host(node.name)
-        urls = sorted(await dialled(host)) if host is not None else []
-        others = [url for url in urls if url != THROUGH_BALANCER]
+        others = await _others(host) if host is not None else []
         if host is None or not others:
             continue
         directory = (await host.run(["sh", "-c", _FILES], check=False)).text.strip()
@@ -126,6 +130,15 @@ async def by_standby(context: Context) -> EtcdTools | None:
         if await _answers(tools):
             return tools
     return None
+
+
+async def _others(host: Host) -> list[str]:
+    """What its API servers dial elsewhere. A URL without TLS would switch it off for all that stand beside it."""
+    try:
+        found = await dialled(host)
+    except CommandFailed:
+        return []
+    return sorted(url for url in found - {THROUGH_BALANCER} if url.startswith("https://"))
 
 
 async def _answers(tools: EtcdTools) -> bool:

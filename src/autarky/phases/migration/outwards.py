@@ -23,7 +23,7 @@ from autarky.phases.etcd_joining import JOIN_SECONDS, admitted, cluster_of, prom
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.external_etcd import install, put_unit
 from autarky.phases.migration import peering
-from autarky.phases.migration.leaving import ENDED, Ways, hand_over, kept, remove_members
+from autarky.phases.migration.leaving import Ways, await_end, hand_over, kept, remove_members
 from autarky.phases.migration.looking import (
     ROLL_SECONDS,
     anyhow,
@@ -208,5 +208,6 @@ async def _clear(context: Context, node: Node) -> None:
         files = nllb.configuration_files(replace(current, etcd=(), certificate=""))
         await host.write_files(files)
         await balancer.reload_after(host, files)
-    await host.run(["sh", "-c", ENDED], timeout=60, check=False)
+    await await_end(host)
+    await peering.forget(host)
     await _move_aside(host)

@@ -62,6 +62,12 @@ async def trusted(host: Host) -> str:
     return TRUSTED if await host.read(TRUSTED) is not None else "ca.crt"
 
 
+async def forget(host: Host) -> None:
+    """What was borrowed, of a member that is no longer there: no later one trusts that CA, unless it is asked to."""
+    if await host.read(TRUSTED) is not None:
+        await host.remove([*_PEER, TRUSTED])
+
+
 async def is_borrowed(context: Context, node: Node) -> bool:
     return await context.host(node).read(TRUSTED) is not None
 

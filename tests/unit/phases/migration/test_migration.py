@@ -294,9 +294,16 @@ async def test_levels_whose_api_servers_nobody_rolls_are_refused(scenes) -> None
 async def test_a_member_outside_that_would_be_taken_for_a_nodes_is_refused(scenes) -> None:
     scene = scenes()
     context = scene.contexts[True]()
-    nodes = (*context.cluster.nodes, Node("w", HostRef("lab", "w"), control_plane=False, address=STORE))
-    with pytest.raises(UserError, match="store of etcd is none of the cluster's, and at the address of a node"):
-        await scene.judged(replace(context, cluster=replace(context.cluster, nodes=nodes)))
+
+    def at_its_address(*, control_plane: bool) -> Context:
+        node = Node("x", HostRef("lab", "x"), control_plane=control_plane, address=STORE)
+        return replace(context, cluster=replace(context.cluster, nodes=(*context.cluster.nodes, node)))
+
+    with pytest.raises(
+        UserError, match="store of etcd is none of the cluster's, and has the address of a control node"
+    ):
+        await scene.judged(at_its_address(control_plane=True))
+    await scene.judged(at_its_address(control_plane=False))  # a worker says itself where it is
 
 
 async def test_with_a_certificate_of_the_other_ca_they_are_and_have_their_own_again_at_the_end(scenes) -> None:

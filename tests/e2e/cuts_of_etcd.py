@@ -1,0 +1,184 @@
+"""Power cuts after single writes of what changes etcd: commands that work on hosts from outside, and the agents.
+
+Contract: the cut comes right after a write that succeeded, before any other process of the same command or agent makes
+another one. A command dies with it, as on a machine that has the same power. Each case takes a few of the writes of its
+kind, others each time (the seed is printed), and all of them with AUTARKY_EVERY_WRITE=1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+from harness import COMMAND, STATE, Show, TestCluster, environment
+from parts import Draw, writes_in_parts
+from power import RETURN_SECONDS, Client, table
+from stop_after_write import FOLLOWING
+
+EVERY_WRITE = bool(os.environ.get("AUTARKY_EVERY_WRITE"))
+TIMEOUT = 7200 if EVERY_WRITE else 900
+PATHS = r"/var/lib/etcd(/|$)|/kubernetes/manifests/\.?etcd-|/var/lib/autarky/(state|etcd)|/standby/kube-apiserver(/|$)"
+_TRACER = Path(__file__).with_name("stop_after_etcds_write.py")
+_HELD = ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
+"""What follows begins when it is let."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """writes: a regular expression for the begins of their names. most: cuts of a case, where not all are wanted."""
+
+    writes: str
+    draw: Draw
+    most: int
+
+
+def of_kinds(kinds: dict[str, str], *, one_of: int, most: int = 3) -> pytest.MarkDecorator:
+    """A case for each of these kinds of writes, and one for what is of none: of `one_of` writes one is drawn."""
+    parts = writes_in_parts(kinds)
+    found = [(writes, one_of, most) for writes in parts.values()]
+    return pytest.mark.parametrize("share", found, ids=parts, indirect=True)
+
+
+@pytest.fixture
+def share(request: pytest.FixtureRequest, seed: str) -> Share:
+    writes, one_of, most = request.param
+    return Share(writes, Draw(seed, 1 if EVERY_WRITE else one_of, ("",)), 1000 if EVERY_WRITE else most)
+
+
+@contextmanager
+def _stopped_after_write(
+    cluster: TestCluster, node: str, command: int, share: Share, taken: Iterable[str]
+) -> Iterator[list[str]]:
+    """As `power.stopped_after_drawn_write`; command: a process that is followed instead of the agents, or 0."""
+    init = json.loads((STATE / "autarky/labs" / cluster.name / "lab.json").read_text())["hosts"][node]["pid"]
+    which = [PATHS, share.writes, json.dumps(sorted(taken)), json.dumps(asdict(share.draw))]
+    found: list[str] = []
+    argv = [sys.executable, str(_TRACER), str(init), str(command), *which]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as tracer:
+        assert tracer.stdout is not None
+        output = tracer.stdout
+        assert output.readline().strip() == FOLLOWING
+        reader = threading.Thread(target=lambda: found.extend(line.strip() for line in output))
+        reader.start()
+        try:
+            yield found
+        finally:
+            tracer.kill()
+            reader.join()
+
+
+def cut_in_command(
+    cluster: TestCluster, argv: Sequence[str], share: Share, taken: Iterable[str], node: str = "n1"
+) -> str | None:
+    """Start the command, and cut the node's power after one of its writes: which; None where it ended well without."""
+    with tempfile.TemporaryFile("w+") as said:
+        command = subprocess.Popen(
+            [*_HELD, *COMMAND, *argv],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+        try:
+            with _stopped_after_write(cluster, node, command.pid, share, taken) as found:
+                command.send_signal(signal.SIGCONT)
+                while not found and command.poll() is None:
+                    time.sleep(0.1)
+                if found:
+                    _kill_with_children(command.pid)  # all stand still; what enters a host has a foot outside of it
+                    cluster.announce()
+                    cluster.autarky("lab", "cut", "--lab", cluster.name, node)
+        finally:
+            _kill_with_children(command.pid)
+            status = command.wait()
+        if found:
+            return found[0]
+        said.seek(0)
+        assert status == 0, said.read()[-4000:]
+        return None
+
+
+def _kill_with_children(process: int) -> None:
+    for child in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):
+            for one in child.read_text().split():
+                _kill_with_children(int(one))
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+
+
+def cut_after_writes_of(
+    cluster: TestCluster,
+    argv: Sequence[str],
+    share: Share,
+    *,
+    again: Callable[[], object],
+    prepare: Callable[[], object] = lambda: None,
+    check: Callable[[], object],
+) -> list[tuple[float, float, str]]:
+    """Of a command: (seconds until the API answers after power on, until it was run `again`, the write)."""
+    cuts: list[tuple[float, float, str]] = []
+    while len(cuts) < share.most:
+        prepare()
+        write = cut_in_command(cluster, argv, share, [write for _, _, write in cuts])
+        if write is None:
+            check()
+            break
+        began = time.monotonic()
+        cluster.autarky("lab", "start", "--lab", cluster.name, "n1", "-o", "plain")
+        on = time.monotonic() - began
+        again()
+        cluster.announcements_end()
+        cuts.append((on, time.monotonic() - began, write))
+        check()
+    assert cuts, "none of these writes was made"
+    return cuts
+
+
+def cut_after_writes_of_agents(
+    cluster: TestCluster,
+    share: Share,
+    *,
+    node: str,
+    begin: Callable[[], object],
+    over: Callable[[], object],
+    check: Callable[[], object],
+    seconds: float,
+) -> list[tuple[float, float, str]]:
+    """`begin` makes the agents work until it is `over`, with no help after a cut: (seconds until the API answers after
+    power on, until it is over, the write)."""
+    cuts: list[tuple[float, float, str]] = []
+    while len(cuts) < share.most:
+        with _stopped_after_write(cluster, node, 0, share, [write for _, _, write in cuts]) as found:
+            begin()
+            cluster.wait("a write was made, or all is done", lambda: found or over(), seconds=seconds, pause=0.5)
+            if not found:
+                break
+            cluster.announce()
+            cluster.autarky("lab", "cut", "--lab", cluster.name, node)
+        began = time.monotonic()
+        cluster.autarky("lab", "start", "--lab", cluster.name, node, "-o", "plain")
+        cluster.wait("the API answers", Client(cluster).answers, seconds=RETURN_SECONDS)
+        answers = time.monotonic() - began
+        cluster.wait("what was interrupted is over", over, seconds=seconds, pause=0.5)
+        cluster.announcements_end()
+        cuts.append((answers, time.monotonic() - began, found[0]))
+        check()
+    assert cuts, "none of these writes was made"
+    return cuts
+
+
+def shown(show: Show, what: str, cuts: list[tuple[float, float, str]]) -> None:
+    show(table(f"power cut after a write of {what}", ("on", "ended", "write"), cuts))

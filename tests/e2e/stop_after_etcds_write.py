@@ -1,0 +1,64 @@
+"""As `stop_after_write`, of what changes etcd: a host's agents, or a command of ours with all that it starts there.
+
+    python stop_after_etcds_write.py INIT_PID COMMAND_PID PATHS WRITES TAKEN DRAW
+
+COMMAND_PID is the command's process on this machine, or 0: then the agents are followed. What a command starts in a
+host are its children, so no process is missed. In a name the ids of recoveries, times and random parts are a star.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+
+from parts import Draw
+from stop_after_write import _FOLLOW_ALL, _INTERRUPT, _SEIZE, Tracer, _ptrace, _say
+
+_RANDOM = (
+    (re.compile(r"\brecovery\.[0-9a-f]{12}\b"), "recovery.*"),
+    (re.compile(r"\b(kept|second)\.[0-9TZ]+[.0-9a-f]*"), r"\1.*"),
+    (re.compile(r"\.[A-Za-z0-9]{6,8}$"), ".*"),
+)
+
+
+def named(write: str) -> str:
+    """The same for each run."""
+    for random, replacement in _RANDOM:
+        write = random.sub(replacement, write)
+    return write
+
+
+@dataclass
+class OfEtcd(Tracer):
+    command: int = 0
+
+    def _seize_new(self) -> None:
+        """Of a command its first process: all others come to us as its children."""
+        if not self.command:
+            super()._seize_new()
+        elif self.command not in self._followed:
+            with suppress(OSError):  # it has ended
+                _ptrace(_SEIZE, self.command, 0, _FOLLOW_ALL)
+                _ptrace(_INTERRUPT, self.command)
+            self._followed.add(self.command)
+
+    def _system_call(self, tid: int) -> str | None:
+        made = super()._system_call(tid)
+        return None if made is None else named(made)
+
+
+if __name__ == "__main__":
+    _, init_pid, command_pid, paths, writes, taken, draw = sys.argv
+    tracer = OfEtcd(
+        int(init_pid),
+        re.compile(paths),
+        re.compile(writes),
+        frozenset(json.loads(taken)),
+        Draw(**json.loads(draw)),
+        command=int(command_pid),
+    )
+    _say(tracer.first_write_that_is_drawn())
+    tracer.bury()
