@@ -61,7 +61,7 @@ def _stopped_after_write(
     cluster: TestCluster, node: str, command: int, share: Share, taken: Iterable[str]
 ) -> Iterator[list[str]]:
     """As `power.stopped_after_drawn_write`; command: a process that is followed instead of the agents, or 0."""
-    init = json.loads((STATE / "autarky/labs" / cluster.name / "lab.json").read_text())["hosts"][node]["pid"]
+    init = 0 if command else _init_process(cluster, node)
     which = [PATHS, share.writes, json.dumps(sorted(taken)), json.dumps(asdict(share.draw))]
     found: list[str] = []
     argv = [sys.executable, str(_TRACER), str(init), str(command), *which]
@@ -78,10 +78,16 @@ def _stopped_after_write(
             reader.join()
 
 
+def _init_process(cluster: TestCluster, node: str) -> int:
+    lab = json.loads((STATE / "autarky/labs" / cluster.name / "lab.json").read_text())
+    return int(lab["hosts"][node]["pid"])
+
+
 def cut_in_command(
-    cluster: TestCluster, argv: Sequence[str], share: Share, taken: Iterable[str], node: str = "n1"
+    cluster: TestCluster, argv: Sequence[str], share: Share, taken: Iterable[str], hosts: Sequence[str] = ("n1",)
 ) -> str | None:
-    """Start the command, and cut the node's power after one of its writes: which; None where it ended well without."""
+    """Start the command, and cut the power of these hosts after one of its writes: which; None where it ended well
+    without."""
     with tempfile.TemporaryFile("w+") as said:
         command = subprocess.Popen(
             [*_HELD, *COMMAND, *argv],
@@ -92,14 +98,14 @@ def cut_in_command(
             start_new_session=True,
         )
         try:
-            with _stopped_after_write(cluster, node, command.pid, share, taken) as found:
+            with _stopped_after_write(cluster, hosts[0], command.pid, share, taken) as found:
                 command.send_signal(signal.SIGCONT)
                 while not found and command.poll() is None:
                     time.sleep(0.1)
                 if found:
                     _kill_with_children(command.pid)  # all stand still; what enters a host has a foot outside of it
                     cluster.announce()
-                    cluster.autarky("lab", "cut", "--lab", cluster.name, node)
+                    cluster.autarky("lab", "cut", "--lab", cluster.name, *hosts)
         finally:
             _kill_with_children(command.pid)
             status = command.wait()
@@ -127,17 +133,18 @@ def cut_after_writes_of(
     again: Callable[[], object],
     prepare: Callable[[], object] = lambda: None,
     check: Callable[[], object],
+    hosts: Sequence[str] = ("n1",),
 ) -> list[tuple[float, float, str]]:
     """Of a command: (seconds until the API answers after power on, until it was run `again`, the write)."""
     cuts: list[tuple[float, float, str]] = []
     while len(cuts) < share.most:
         prepare()
-        write = cut_in_command(cluster, argv, share, [write for _, _, write in cuts])
+        write = cut_in_command(cluster, argv, share, [write for _, _, write in cuts], hosts)
         if write is None:
             check()
             break
         began = time.monotonic()
-        cluster.autarky("lab", "start", "--lab", cluster.name, "n1", "-o", "plain")
+        cluster.autarky("lab", "start", "--lab", cluster.name, *hosts, "-o", "plain")
         on = time.monotonic() - began
         again()
         cluster.announcements_end()
@@ -165,6 +172,7 @@ def cut_after_writes_of_agents(
             begin()
             cluster.wait("a write was made, or all is done", lambda: found or over(), seconds=seconds, pause=0.5)
             if not found:
+                check()
                 break
             cluster.announce()
             cluster.autarky("lab", "cut", "--lab", cluster.name, node)
