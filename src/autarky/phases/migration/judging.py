@@ -10,13 +10,14 @@ from autarky.engine.phase import Change
 from autarky.errors import Refused, UserError
 from autarky.etcd.members import Membership
 from autarky.etcd.tools import EtcdTools
-from autarky.model.cluster import Level
+from autarky.model.cluster import Level, Node
 from autarky.model.components import API_SERVER
 from autarky.model.etcd_members import SECOND_SUFFIX
 from autarky.payload import etcd_version
 from autarky.phases import hosts
 from autarky.phases.context import Context
 from autarky.phases.etcd_joining import address_of
+from autarky.phases.etcd_pods import static_pods
 from autarky.phases.migration.looking import ALL_ARE_THERE, anyhow, inside, on_nodes
 from autarky.ports import Progress
 
@@ -92,12 +93,19 @@ async def _refuse_mistakable(context: Context, tools: EtcdTools) -> None:
     for one in members:
         if one.name.endswith(SECOND_SUFFIX):
             raise UserError("the only member of etcd is being changed", fix="wait until that is done, and run it again")
-        if one.id not in ours and {address_of(one), one.name} & nodes:
+        is_ours = one.id in ours and (not one.name or await _has_pod(context, ours[one.id]))
+        if not is_ours and {address_of(one), one.name} & nodes:
             raise UserError(
                 f"the member {one.name} of etcd is none of the cluster's, and has the address of a control node, or its"
                 " name",
                 fix="add a member to that etcd elsewhere, under another name, let this one leave, and run it again",
             )
+
+
+async def _has_pod(context: Context, node: Node) -> bool:
+    """A member that is not started by the node's kubelet is somebody else's, though it is on the same machine."""
+    host = context.machines.host(node.name)
+    return host is not None and bool(await static_pods(host))
 
 
 def _refuse_prefix(context: Context) -> None:

@@ -306,6 +306,19 @@ async def test_a_member_outside_that_would_be_taken_for_a_nodes_is_refused(scene
     await scene.judged(at_its_address(control_plane=False))  # a worker says itself where it is
 
 
+async def test_a_move_that_goes_back_leaves_nothing_of_the_other_ca(scenes) -> None:
+    """A later move would trust it without being asked to."""
+    scene = scenes()
+    scene.etcd.strangers.add(STORE)
+    scene.peers = peers()
+    await JoinInside(Migration(lambda: scene.store, scene.peers)).run(scene.contexts[True](), scene.notes)
+    [host] = scene.controls
+    assert peering.TRUSTED in host.files
+    await scene.move(into=False)
+    scene.all_outside()
+    assert not {peering.TRUSTED, f"{etcd.PKI}/peer.crt", f"{etcd.PKI}/peer.key"} & host.files.keys()
+
+
 async def test_with_a_certificate_of_the_other_ca_they_are_and_have_their_own_again_at_the_end(scenes) -> None:
     scene = scenes(3)
     scene.etcd.strangers.add(STORE)
