@@ -1,5 +1,5 @@
 """An etcd of somebody else, with a CA of its own, moves into the cluster under load: the control node joins it with a
-certificate of that CA.
+certificate of that CA. And out again, to a member that somebody starts as the page says.
 
 The tests build on each other.
 """
@@ -7,6 +7,7 @@ The tests build on each other.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from ha import member_phases
-from harness import TestCluster
+from harness import Show, TestCluster
 from migrations import dialled, members, moved
 
 from autarky.payload import default_version, find_binary, load_release
@@ -35,7 +36,7 @@ _START = """\
 systemd-run --unit=somebodys-etcd --property=Restart=always {programs}/etcd --name=db1 --data-dir={directory}/data \\
   --listen-client-urls=https://{address}:2379 --advertise-client-urls=https://{address}:2379 \\
   --listen-peer-urls=https://{address}:2380 --initial-advertise-peer-urls=https://{address}:2380 \\
-  --initial-cluster=db1=https://{address}:2380 --initial-cluster-token=somebodys \\
+  --initial-cluster={initial} --initial-cluster-state={state} --initial-cluster-token=somebodys \\
   --client-cert-auth --trusted-ca-file={directory}/ca.crt \\
   --cert-file={directory}/db1.crt --key-file={directory}/db1.key \\
   --peer-client-cert-auth --peer-trusted-ca-file={directory}/ca.crt \\
@@ -48,12 +49,13 @@ class Authority:
     """Somebody's CA, and what it has issued, in a directory."""
 
     directory: Path
+    existing: Path | None = None
+    """Where `ca.crt` and `ca.key` are that it is."""
 
     def __post_init__(self) -> None:
-        self._key, self._name = ec.generate_private_key(ec.SECP256R1()), _named("somebody's CA")
-        constraint = x509.BasicConstraints(ca=True, path_length=None)
-        ca = _builder(self._name, self._name, self._key).add_extension(constraint, critical=True)
-        self._write("ca", ca.sign(self._key, hashes.SHA256()), self._key)
+        self._key, ca = _made() if self.existing is None else _read(self.existing)
+        self._name = ca.subject
+        self._write("ca", ca, self._key)
 
     def issue(self, name: str, *addresses: str) -> None:
         """A certificate for servers and clients; without addresses for clients."""
@@ -73,6 +75,18 @@ class Authority:
 
     def path(self, name: str) -> str:
         return str(self.directory / name)
+
+
+def _made() -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    key, name = ec.generate_private_key(ec.SECP256R1()), _named("somebody's CA")
+    constraint = x509.BasicConstraints(ca=True, path_length=None)
+    return key, _builder(name, name, key).add_extension(constraint, critical=True).sign(key, hashes.SHA256())
+
+
+def _read(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    key = serialization.load_pem_private_key((directory / "ca.key").read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key, x509.load_pem_x509_certificate((directory / "ca.crt").read_bytes())
 
 
 def _named(text: str) -> x509.Name:
@@ -106,18 +120,22 @@ def cluster(make_cluster: Callable[..., TestCluster], authority: Authority) -> T
     authority.issue("apiserver")
     authority.issue("peer", address_of(cluster, "n1"))
     _start(cluster, authority, address)
+    cluster.spec = outside(authority, address)
+    cluster.up()
+    return cluster
+
+
+def outside(authority: Authority, address: str) -> dict[str, Any]:
     external = {
         "endpoints": [f"https://{address}:2379"],
         "caFile": authority.path("ca.crt"),
         "certFile": authority.path("apiserver.crt"),
         "keyFile": authority.path("apiserver.key"),
     }
-    cluster.spec = {**INSIDE, "selfHosted": "2-4", "etcd": {"external": external}}
-    cluster.up()
-    return cluster
+    return {**INSIDE, "selfHosted": "2-4", "etcd": {"external": external}}
 
 
-def _start(cluster: TestCluster, authority: Authority, address: str) -> None:
+def _start(cluster: TestCluster, authority: Authority, address: str, initial: str = "", state: str = "new") -> None:
     """On a host that autarky knows nothing of, with etcd of the payload."""
     programs = "/usr/local/lib/somebodys"
     cluster.shell(STORE, f"install -d -m 700 {_DIRECTORY} {programs}")
@@ -125,7 +143,9 @@ def _start(cluster: TestCluster, authority: Authority, address: str) -> None:
         content = (authority.directory / name).read_text()
         cluster.shell(STORE, f"umask 077; cat >{_DIRECTORY}/{name} <<'PEM'\n{content}PEM\n")
     into_host(cluster, STORE, etcd_program(), f"{programs}/etcd")
-    cluster.shell(STORE, _START.format(programs=programs, directory=_DIRECTORY, address=address))
+    initial = initial or f"db1=https://{address}:2380"
+    values = {"programs": programs, "directory": _DIRECTORY, "address": address, "initial": initial, "state": state}
+    cluster.shell(STORE, _START.format(**values))
 
 
 def etcd_program() -> Path:
@@ -165,8 +185,8 @@ def test_without_a_certificate_of_its_ca_nobody_joins_and_nothing_is_touched(clu
 
 
 @pytest.mark.chain("own")
-def test_with_one_it_moves_into_the_cluster_under_load(cluster: TestCluster, authority: Authority) -> None:
-    moved(cluster, INSIDE, *options(authority))
+def test_with_one_it_moves_into_the_cluster_under_load(cluster: TestCluster, authority: Authority, show: Show) -> None:
+    moved(cluster, show, INSIDE, *options(authority))
     assert list(members(cluster, "n1")) == ["n1"]
     assert dialled(cluster) == {"https://127.0.0.1:2378"}
     assert member_phases(cluster) == {"n1": "Member"}
@@ -182,3 +202,25 @@ def test_its_certificates_are_the_clusters_own_at_the_end(cluster: TestCluster) 
     assert trusted.count("BEGIN CERTIFICATE") == 1
     assert trusted == cluster.shell("n1", f"cat {pki}/ca.crt")
     assert not cluster.shell("n1", f"ls {pki} | grep peers-ca || true").strip()
+
+
+@pytest.mark.chain("own")
+def test_it_moves_out_again_to_a_member_that_was_started_as_the_page_says(
+    cluster: TestCluster, tmp_path: Path, show: Show
+) -> None:
+    address = address_of(cluster, STORE)
+    cluster.shell(
+        STORE, f"systemctl stop somebodys-etcd; systemctl reset-failed; mv {_DIRECTORY}/data {_DIRECTORY}/old"
+    )
+    page = (Path(__file__).parents[2] / "docs/etcd.md").read_text()
+    [block] = [one for one in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "member add" in one]
+    said = cluster.shell("n1", block.replace("192.0.2.50", address))
+    [initial] = re.findall(r'^ETCD_INITIAL_CLUSTER="(.*)"$', said, re.MULTILINE)
+    same = Authority(tmp_path, cluster.directory / "pki/etcd")
+    same.issue("db1", address, "127.0.0.1")
+    same.issue("apiserver")
+    _start(cluster, same, address, initial, "existing")
+    moved(cluster, show, outside(same, address))
+    assert dialled(cluster) == {f"https://{address}:2379"}
+    assert not cluster.shell("n1", "pgrep -x etcd || true").strip()
+    assert "nothing was changed" in cluster.up().stdout
