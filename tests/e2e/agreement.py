@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 
 from ha import ETCDCTL, lab_hosts
 from harness import STATE, TestCluster
@@ -22,11 +24,11 @@ _HAS_A_MEMBER = "ls /etc/kubernetes/manifests/etcd-*.json 2>/dev/null || true"
 
 def all_members_agree(cluster: TestCluster) -> None:
     """Whatever the scenario has compared itself."""
-    node = _node_with_a_member(cluster)
-    if node is None:
+    nodes = _nodes_with_a_member(cluster)
+    if not nodes:
         return
     deadline = time.monotonic() + SECONDS
-    while differs := difference(cluster, node):
+    while differs := _two_clusters(cluster, nodes) or difference(cluster, nodes[0]):
         assert time.monotonic() < deadline, f"at the end of the scenario, after {SECONDS:.0f} s: {differs}"
         time.sleep(1)
 
@@ -48,11 +50,22 @@ def difference(cluster: TestCluster, node: str) -> str:
     return "" if len(hashes) == len(members) and len(set(hashes.values())) == 1 else f"hashes of all keys: {hashes}"
 
 
-def _node_with_a_member(cluster: TestCluster) -> str | None:
+def _two_clusters(cluster: TestCluster, nodes: Sequence[str]) -> str:
+    """Where members that run beside each other are of different ones; "" where they are not, or one does not answer,
+    which the others say."""
+    ids: dict[str, int] = {}
+    for node in nodes:
+        with suppress(AssertionError, subprocess.TimeoutExpired, Unreachable):
+            [said] = json.loads(cluster.shell(node, f"{ETCDCTL} endpoint status -w json"))
+            ids[node] = said["Status"]["header"]["cluster_id"]
+    return "" if len(set(ids.values())) <= 1 else f"ids of their clusters: {ids}"
+
+
+def _nodes_with_a_member(cluster: TestCluster) -> list[str]:
     """None where the cluster has none on its hosts, or is gone."""
     if not (STATE / "autarky/labs" / cluster.name / "lab.json").exists():
-        return None
-    return next((host for host in sorted(lab_hosts(cluster)) if _has_a_member(cluster, host)), None)
+        return []
+    return [host for host in sorted(lab_hosts(cluster)) if _has_a_member(cluster, host)]
 
 
 def _has_a_member(cluster: TestCluster, host: str) -> bool:

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 from harness import COMMAND, STATE, Show, TestCluster, environment
 from parts import Draw, writes_in_parts
-from power import RETURN_SECONDS, Client, table
+from power import RETURN_SECONDS, Client, Writer, table
 from stop_after_write import FOLLOWING
 
 EVERY_WRITE = bool(os.environ.get("AUTARKY_EVERY_WRITE"))
@@ -162,25 +162,31 @@ def cut_after_writes_of_agents(
     begin: Callable[[], object],
     over: Callable[[], object],
     check: Callable[[], object],
+    writer: Writer,
     seconds: float,
 ) -> list[tuple[float, float, str]]:
     """`begin` makes the agents work until it is `over`, with no help after a cut: (seconds until the API answers after
-    power on, until it is over, the write)."""
+    power on, until it is over, the write). All the time but while it has no power somebody writes."""
     cuts: list[tuple[float, float, str]] = []
     while len(cuts) < share.most:
+        acknowledged = len(writer.acknowledged)
         with _stopped_after_write(cluster, node, 0, share, [write for _, _, write in cuts]) as found:
-            begin()
-            cluster.wait("a write was made, or all is done", lambda: found or over(), seconds=seconds, pause=0.5)
+            with writer.writing():
+                begin()
+                cluster.wait("a write was made, or all is done", lambda: found or over(), seconds=seconds, pause=0.5)
+                if found:
+                    cluster.announce()
+                    cluster.autarky("lab", "cut", "--lab", cluster.name, node)
             if not found:
                 check()
                 break
-            cluster.announce()
-            cluster.autarky("lab", "cut", "--lab", cluster.name, node)
+        assert len(writer.acknowledged) > acknowledged, "nothing was written that could be lost"
         began = time.monotonic()
         cluster.autarky("lab", "start", "--lab", cluster.name, node, "-o", "plain")
         cluster.wait("the API answers", Client(cluster).answers, seconds=RETURN_SECONDS)
         answers = time.monotonic() - began
-        cluster.wait("what was interrupted is over", over, seconds=seconds, pause=0.5)
+        with writer.writing():
+            cluster.wait("what was interrupted is over", over, seconds=seconds, pause=0.5)
         cluster.announcements_end()
         cuts.append((answers, time.monotonic() - began, found[0]))
         check()

@@ -110,6 +110,16 @@ def test_it_works_while_no_api_server_answers(cluster: TestCluster, tmp_path: Pa
         assert etcd_status(cluster)["healthy"]
         etcd(cluster, "snapshot", str(tmp_path / "etcd.db"))
         etcd(cluster, "defrag", "n1")
+        target = next(node for node in CONTROL if node != etcd_leader(cluster))
+        etcd(cluster, "move-leader", target)
+        assert etcd_leader(cluster) == target
+        etcd(cluster, "compact", "--keep", "10")
+        etcd(cluster, "alarm", "--disarm")
+        for command in ("status", "members"):
+            lines = etcd(cluster, command).stdout.splitlines()
+            assert {line.split()[0] for line in lines if line} >= {*CONTROL}
+        assert [one["name"] for one in json.loads(etcd(cluster, "members", "-o", "json").stdout)] == list(CONTROL)
+        assert json.loads(etcd(cluster, "alarm", "-o", "json").stdout) == []
     cluster.wait("the API answers", cluster.api_answers, seconds=120)
 
 

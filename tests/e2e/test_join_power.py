@@ -48,11 +48,6 @@ def are_two(cluster: TestCluster) -> bool:
 def test_a_member_that_joins_and_leaves_loses_its_power(cluster: TestCluster, share: Share, show: Show) -> None:
     writer = Writer(Client(cluster))
 
-    def joins() -> None:
-        with writer.writing():
-            cluster.wait("it acknowledges", lambda: len(writer.acknowledged) > 20)
-        label(cluster, "n2")
-
     def checked(*nodes: str) -> Callable[[], None]:
         def check() -> None:
             assert writer.lost() == set()
@@ -72,6 +67,13 @@ def test_a_member_that_joins_and_leaves_loses_its_power(cluster: TestCluster, sh
         checked("n1")()
 
     cuts = cut_after_writes_of_agents(
-        cluster, share, node="n2", begin=joins, over=lambda: are_two(cluster), check=check, seconds=SECONDS
+        cluster,
+        share,
+        node="n2",
+        begin=lambda: label(cluster, "n2"),
+        over=lambda: are_two(cluster),
+        check=check,
+        writer=writer,
+        seconds=SECONDS,
     )
     shown(show, "a member that joins", cuts)

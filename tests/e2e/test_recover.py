@@ -4,6 +4,7 @@ machine, and it grows to three again.
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import subprocess
@@ -12,6 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from ha import CONTROL, wait_until_healthy
 from harness import TestCluster, kubectl_of_the_default_version
 from recoveries import (
@@ -58,6 +62,8 @@ def cluster(make_cluster: Callable[..., TestCluster], kept: Path) -> TestCluster
     backed_up(lost, keys, kept / "backup.tar.gz.age")
     shutil.copy(keys.file, kept / "backup-key.txt")
     shutil.copy(lost.directory / "kubeconfig", kept / "kubeconfig")
+    certificate = lost.shell("n2", "cat /var/lib/kubelet/pki/kubelet-client-current.pem")
+    (kept / "kubelet.pem").write_text(certificate)
     lost.down()
     assert not lost.directory.exists()
     return TestCluster(lost.name, nodes("n1"))
@@ -125,6 +131,49 @@ def test_a_users_credentials_are_still_good(cluster: TestCluster, kept: Path) ->
     asked = [*argv, "--server", server, "-n", SPACE, "get", "configmap", "before", "-o", "name"]
     done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.strip() == "configmap/before", done.stderr
+
+
+def test_the_kubelet_of_a_machine_that_is_gone_is_nobody_any_more(cluster: TestCluster, kept: Path) -> None:
+    """Somebody has its disk, and its certificate is of the CA that there still is."""
+    config = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
+    certificate = str(kept / "kubelet.pem")
+    user = {"client-certificate": certificate, "client-key": certificate}
+    of_node = {**config, "users": [{"name": config["users"][0]["name"], "user": user}]}
+    (kept / "kubelet.json").write_text(json.dumps(of_node))
+
+    def asked(*argv: str, stdin: str = "") -> str:
+        command = [kubectl_of_the_default_version(), f"--kubeconfig={kept / 'kubelet.json'}", *argv]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode != 0, done.stdout
+        return done.stderr
+
+    assert asked("auth", "can-i", "get", "secrets", "-n", SPACE) == ""
+    assert "forbidden" in asked("-n", SPACE, "get", "secrets").lower()
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2"}}
+    assert "forbidden" in asked("create", "-f", "-", stdin=json.dumps(node)).lower()
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "n2"}}
+    assert "forbidden" in asked("-n", "kube-node-lease", "create", "-f", "-", stdin=json.dumps(lease)).lower()
+    assert "forbidden" in asked("create", "-f", "-", stdin=json.dumps(_request(kept))).lower()
+
+
+def _request(kept: Path) -> dict[str, object]:
+    """For a certificate as its own, of the same key."""
+    content = (kept / "kubelet.pem").read_bytes()
+    key = serialization.load_pem_private_key(content, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    subject = x509.load_pem_x509_certificate(content).subject
+    wanted = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    spec = {
+        "request": base64.b64encode(wanted.public_bytes(serialization.Encoding.PEM)).decode(),
+        "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+        "usages": ["digital signature", "client auth"],
+    }
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": "again"},
+        "spec": spec,
+    }
 
 
 def test_again_it_changes_nothing(cluster: TestCluster, kept: Path) -> None:

@@ -5,13 +5,15 @@ there two clusters.
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ha import CONTROL, cut, nothing_lost, start, wait_until_healthy
-from harness import TestCluster
+from harness import TestCluster, kill_when
+from one_etcd import one_etcd_at_a_time
 from power import Client, Writer
 from recoveries import (
     SPACE,
@@ -72,7 +74,7 @@ def test_with_a_quorum_it_is_refused_and_nothing_is_touched(cluster: TestCluster
     assert {node: (data_of(cluster, node), cluster.static_pods(node)) for node in CONTROL} == before
 
 
-def test_two_of_three_are_lost_and_come_back_to_another_etcd(cluster: TestCluster) -> None:
+def test_two_of_three_are_lost_and_come_back_to_another_etcd(cluster: TestCluster, tmp_path: Path) -> None:
     """One after the other, under load: what two acknowledged is at the end of the survivor's log, marked as committed
     or not. Then both come back at the same moment: they are the majority of the former etcd."""
     write(cluster, before="1")
@@ -86,21 +88,37 @@ def test_two_of_three_are_lost_and_come_back_to_another_etcd(cluster: TestCluste
     planned = recover(cluster, "--dry-run")
     assert "n2 does not answer" in planned
     assert cluster.static_pods("n1") != []
-    began = time.monotonic()
-    recover(cluster, "--yes")
-    cluster.wait("the API answers", cluster.api_answers, seconds=API_SECONDS)
-    assert time.monotonic() - began < API_SECONDS
-    assert writes.lost() == set()
-    assert written(cluster) == {"before": "1"}
-    with writes.writing():
-        start(cluster, "n2", "n3")
-        members_agree(cluster)
-        runs_a_new_pod(cluster, "after", "n2")
+    _is_given_up_as_documented(cluster, tmp_path)
+    with one_etcd_at_a_time(cluster, *CONTROL):
+        began = time.monotonic()
+        recover(cluster, "--yes")
+        cluster.wait("the API answers", cluster.api_answers, seconds=API_SECONDS)
+        assert time.monotonic() - began < API_SECONDS
+        assert writes.lost() == set()
+        assert written(cluster) == {"before": "1"}
+        with writes.writing():
+            start(cluster, "n2", "n3")
+            members_agree(cluster)
+            runs_a_new_pod(cluster, "after", "n2")
     assert len(writes.acknowledged) > acknowledged
     assert writes.lost() == set()
     settled(cluster)
     for node in ("n2", "n3"):
         assert len([name for name in data_of(cluster, node) if name.startswith("kept.")]) == 1
+
+
+def _is_given_up_as_documented(cluster: TestCluster, tmp_path: Path) -> None:
+    """Killed when it has fenced the member that is left; which then runs again."""
+    pods = [name for name in cluster.static_pods("n1") if name.startswith("etcd-")]
+    argv = ["etcd", "recover-quorum", "--cluster", cluster.name, "--yes", "-o", "plain"]
+    fenced = "ls /var/lib/autarky/state/etcd-fenced.json 2>/dev/null || true"
+    killed = kill_when(argv, lambda: cluster.wait("it is fenced", lambda: cluster.shell("n1", fenced), seconds=120))
+    assert killed == -signal.SIGKILL
+    assert not [name for name in cluster.static_pods("n1") if name.startswith("etcd-")]
+    [given_up] = documented("A recovery was interrupted")
+    typed(cluster, tmp_path, given_up)
+    assert [name for name in cluster.static_pods("n1") if name.startswith("etcd-")] == pods
+    nothing_is_left_over(cluster, "n1")
 
 
 def _acknowledges(writes: Writer) -> bool:
@@ -113,10 +131,11 @@ def _acknowledges(writes: Writer) -> bool:
 def test_hosts_that_are_deleted_are_replaced_by_new_ones_as_documented(cluster: TestCluster, tmp_path: Path) -> None:
     writes = writer(cluster)
     with writes.writing():
-        time.sleep(3)
-    cluster.autarky("lab", "remove", "--lab", cluster.name, "n2", "n3")
+        cluster.wait("it acknowledges", lambda: len(writes.acknowledged) > 20, seconds=60)
+        cluster.autarky("lab", "remove", "--lab", cluster.name, "n2", "n3")
     cluster.wait("the API is gone", lambda: not cluster.api_answers(), seconds=60)
     recovery, replacement = documented("Two of three are gone")
+    assert documented("One machine is gone")[0] == replacement
     typed(cluster, tmp_path, recovery)
     assert writes.lost() == set()
     typed(cluster, tmp_path, replacement)
@@ -129,14 +148,25 @@ def test_another_node_takes_the_place_of_one_that_is_gone(cluster: TestCluster, 
     """With no command: its label is enough. What is documented then forgets the machine."""
     cluster.kubectl("patch", "controlplane", "cluster", "--type=merge", "-p", json.dumps(SOON))
     with cluster.probed() as reports:
-        cluster.autarky("lab", "remove", "--lab", cluster.name, "n3")
+        cut(cluster, "n3")
         cluster.kubectl("label", "node", "n4", "node-role.kubernetes.io/control-plane=")
         members_agree(cluster, ["n1", "n2", "n4"])
     nothing_lost(reports[0])
+    _starts_no_member_any_more(cluster, "n3")
+    cluster.autarky("lab", "remove", "--lab", cluster.name, "n3")
     _, commands = documented("One machine is gone")
     typed(cluster, tmp_path, commands)
     members_agree(cluster, ["n1", "n2", "n4"])
     assert nodes_of(cluster) == ["n1", "n2", "n4"]
+
+
+def _starts_no_member_any_more(cluster: TestCluster, node: str) -> None:
+    """A machine that was replaced comes back."""
+    start(cluster, node)
+    cluster.wait("its data is aside", lambda: "member" not in data_of(cluster, node), seconds=120)
+    assert not [name for name in cluster.static_pods(node) if name.startswith("etcd-")]
+    assert not cluster.shell(node, "pgrep -x etcd || true").strip()
+    members_agree(cluster, ["n1", "n2", "n4"])
 
 
 def nodes_of(cluster: TestCluster) -> list[str]:

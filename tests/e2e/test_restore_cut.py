@@ -49,10 +49,12 @@ def test_the_same_command_finishes_it(
 ) -> None:
     random, keys = Random(f"{seed} {power}"), Keys(archive.parent)  # noqa: S311 # no secret
     argv = ["restore", str(archive), "--identity", str(keys.file), "--yes", "--cluster", cluster.name]
+    statuses = set()
     for number in rounds(0, 1, ROUNDS):
         write(cluster, after=str(number))
         seconds = random.uniform(1.0, LONGEST)
         status = kill_at(argv, seconds)
+        statuses.add(status)
         if power:
             cut(cluster)
             start(cluster)
@@ -65,4 +67,5 @@ def test_the_same_command_finishes_it(
         assert written(cluster) == {"before": "1"}
         members_agree(cluster, ["n1"])
         nothing_is_left_over(cluster, "n1")
+    assert -signal.SIGKILL in statuses, "none of them was killed"
     cluster.wait("everything is settled", lambda: settled(cluster), seconds=240)
