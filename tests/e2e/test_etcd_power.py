@@ -30,7 +30,7 @@ from slots import settled
 __all__ = ["share"]
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(TIMEOUT, func_only=True)]
 
-KINDS = {"create-write": "(create|write|truncate) ", "fsync": "fsync ", "rename": "rename "}
+KINDS = {"content": "(create|write|truncate|chmod|fsync) "}
 MIB = 2**20
 
 

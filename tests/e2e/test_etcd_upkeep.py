@@ -118,7 +118,7 @@ def test_it_works_while_no_api_server_answers(cluster: TestCluster, tmp_path: Pa
         for command in ("status", "members"):
             lines = etcd(cluster, command).stdout.splitlines()
             assert {line.split()[0] for line in lines if line} >= {*CONTROL}
-        assert [one["name"] for one in json.loads(etcd(cluster, "members", "-o", "json").stdout)] == list(CONTROL)
+        assert [one["member"] for one in json.loads(etcd(cluster, "members", "-o", "json").stdout)] == list(CONTROL)
         assert json.loads(etcd(cluster, "alarm", "-o", "json").stdout) == []
     cluster.wait("the API answers", cluster.api_answers, seconds=120)
 

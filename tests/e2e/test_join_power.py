@@ -21,7 +21,7 @@ NODES = [
     {"name": "n1", "host": "lab", "roles": ["control-plane", "worker"]},
     {"name": "n2", "host": "lab", "roles": ["worker"]},
 ]
-KINDS = {"create-write": "(create|write|truncate) ", "fsync": "fsync ", "rename": "rename "}
+KINDS = {"content": "(create|write|truncate|chmod|fsync) "}
 SECONDS = 300.0
 
 

@@ -21,7 +21,7 @@ NODE = {"name": "n1", "host": "lab", "roles": ["control-plane", "worker"]}
 INSIDE: dict[str, Any] = {"selfHosted": "1-4", "nodes": [NODE]}
 OUTSIDE: dict[str, Any] = {"selfHosted": "2-4", "nodes": [NODE], "etcd": {"external": {"lab": "etcd1"}}}
 HOSTS = ("n1", "etcd1")
-KINDS = {"create-write": "(create|write|truncate) ", "fsync": "fsync "}
+KINDS = {"content": "(create|write|truncate|chmod|fsync) "}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from recoveries import SPACE, Keys, backed_up, members_agree, nothing_is_left_ov
 __all__ = ["share"]
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(TIMEOUT, func_only=True)]
 
-KINDS = {"create-write": "(create|write|truncate) ", "fsync": "fsync ", "rename": "rename "}
+KINDS = {"content": "(create|write|truncate|chmod|fsync) "}
 
 
 @pytest.fixture(scope="module")
