@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,11 +42,17 @@ ADDRESSES = {f"n{number}": f"192.0.2.1{number}" for number in (1, 2, 3)}
 
 @dataclass
 class Others(EtcdSeen):
-    """The members, all of which serve but the silent ones."""
+    """The members, all of which serve but the silent ones. listed: whether any of them lists them. leaders, ids: what
+    those at these addresses say else of their leader, and of themselves."""
 
     silent: set[str] = field(default_factory=set)
+    listed: bool = True
+    leaders: dict[str, int] = field(default_factory=dict)
+    ids: dict[str, int] = field(default_factory=dict)
 
     async def membership(self, addresses: Iterable[str]) -> Membership | None:
+        if not self.listed:
+            return None
         members = (
             Member(number, f"n{number}", (f"https://192.0.2.1{number}:2380",), ("https://x",), is_learner=False)
             for number in (1, 2, 3)
@@ -56,15 +62,19 @@ class Others(EtcdSeen):
     async def status(self, address: str) -> MemberStatus | None:
         if address in self.silent:
             return None
-        return MemberStatus(int(address[-1]), 7, 2, "3.6.16", 1, 1, 1, 1, 1, is_learner=False, errors=())
+        own, leader = self.ids.get(address, int(address[-1])), self.leaders.get(address, 2)
+        return MemberStatus(own, 7, leader, "3.6.16", 1, 1, 1, 1, 1, is_learner=False, errors=())
 
 
 @dataclass
 class Node:
-    """n1 and its kubelet. works: whether a process with the new template stays."""
+    """n1 and its kubelet. works: whether a process with the new template stays; serves: whether it says that it is
+    ready. lingers: for how many looks a process still runs whose static pod is gone."""
 
     root: Path
     works: bool = True
+    serves: bool = True
+    lingers: int = 0
     others: Others = field(default_factory=Others)
     cri: FakeCri = field(default_factory=FakeCri)
     kube: FakeKube = field(default_factory=FakeKube)
@@ -73,6 +83,8 @@ class Node:
     """Static pod → its sandbox."""
     seen: list[tuple[str, ...]] = field(default_factory=list)
     """Which static pods there were, look by look."""
+    ending: dict[str, int] = field(default_factory=dict)
+    """Static pod that is gone → for how many looks its process still runs."""
 
     def pods(self) -> dict[str, Any]:
         found = (json.loads(path.read_bytes()) for path in (self.root / "manifests").glob("etcd-*.json"))
@@ -85,7 +97,11 @@ class Node:
         pods = self.pods()
         self.seen.append(tuple(pods))
         for name in set(self.runs) - set(pods):
-            self.cri.end_sandbox(self.runs.pop(name))
+            left = self.ending.setdefault(name, self.lingers)
+            self.ending[name] = left - 1
+            if left <= 0:
+                self.cri.end_sandbox(self.runs.pop(name))
+                del self.ending[name]
         for name, pod in pods.items():
             stays = self.works or "--v=1" not in pod["spec"]["containers"][0]["command"]
             if name not in self.runs:
@@ -104,7 +120,13 @@ class Node:
 
     async def ready(self, port: int, path: str) -> int | None:
         assert (port, path) == (2381, "/readyz")
-        return 200 if any(one.state == "running" for one in await self.cri.containers()) else None
+        if not await self.processes():
+            return None
+        return 200 if self.serves or "--v=1" not in self.flags() else 503
+
+    async def processes(self) -> list[str]:
+        """The pods of those that run."""
+        return [one.pod_name for one in await self.cri.containers() if one.state == "running"]
 
     async def ask(self, spec: Any, **status: str) -> str:
         """The operator's part, and that of the agent beside the leader."""
@@ -225,16 +247,64 @@ async def test_one_that_is_not_healthy_goes_back_says_why_and_is_not_tried_again
     assert not (node.root / "etcd_change").exists()
 
 
-async def test_rule_3_it_does_not_begin_while_another_member_is_silent(node: Node) -> None:
-    before = node.pods()
-    node.others.silent.add("192.0.2.13")
+async def test_one_that_stays_and_never_serves_goes_back_and_the_former_static_pod_is_restored(node: Node) -> None:
+    """A process that runs is no member that is well: with a wrong argument etcd may wait for its peers for ever."""
+    before, node.serves = node.pods(), False
     async with agent_of(node) as agent:
         await node.ask(NEW, turn=revision(NEW))
-        await looks(agent, node, 60)
+        await looks(agent, node, int(RELOAD_SECONDS + LIMIT) - 5)
+        assert "--v=1" in node.flags()
+        assert "failedRevision" not in await node.status()
+        await looks(agent, node, 20)
+        said = await node.status()
+        assert said["failedRevision"] == revision(NEW)
+        assert f"not healthy after {LIMIT:.0f} s" in said["failure"]
         assert node.pods() == before
-        node.others.silent.clear()
-        await looks(agent, node, 12)
-    assert "--v=1" in node.flags()
+        await looks(agent, node, 100)
+    assert node.pods() == before
+    assert (await node.status())["revision"] == ""
+
+
+async def test_the_next_process_starts_when_the_former_one_has_exited(node: Node) -> None:
+    """Both have the same directory and ports."""
+    node.lingers = 20
+    running = []
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        for _ in range(int(RELOAD_SECONDS) + 40):
+            await looks(agent, node, 1)
+            running.append(await node.processes())
+    assert max(map(len, running)) == 1
+    assert [] in running
+    assert (await node.status())["revision"] == revision(NEW)
+
+
+async def test_rule_5_a_process_that_never_exits_is_not_waited_for_and_nothing_is_settled_beside_it(
+    node: Node,
+) -> None:
+    node.lingers = 60
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, int(RELOAD_SECONDS) + 45)
+        assert len(await node.processes()) == 2
+        assert (node.root / "etcd_change").exists(), "the answer on the port may be the former one's"
+        await looks(agent, node, 40)
+    assert not (node.root / "etcd_change").exists()
+    assert (await node.status())["revision"] == revision(NEW)
+
+
+async def test_rule_2_while_the_runtime_does_not_say_what_runs_no_static_pod_is_put_or_removed(node: Node) -> None:
+    node.lingers = 10
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, int(RELOAD_SECONDS) + 4)
+        assert node.pods() == {}
+        agent.cri = FakeCri(outage="connection refused")
+        await looks(agent, node, 100)
+        assert node.pods() == {}
+        agent.cri = node.cri
+        await looks(agent, node, 20)
+    assert (await node.status())["revision"] == revision(NEW)
 
 
 async def test_an_image_that_is_not_there_and_cannot_be_fetched_stops_nothing(node: Node) -> None:
@@ -257,3 +327,87 @@ async def test_while_a_recovery_has_fenced_the_node_nothing_is_done(node: Node) 
         await looks(agent, node, 60)
     assert node.pods() == before
     assert "revision" not in await node.status()
+
+
+# --- what it begins with -----------------------------------------------------------------------------
+
+OBSTACLES: dict[str, Callable[[Others], object]] = {
+    "does not answer": lambda others: others.silent.add("192.0.2.13"),
+    "has no leader": lambda others: others.leaders.update({"192.0.2.13": 0}),
+    "is another member": lambda others: others.ids.update({"192.0.2.13": 4}),
+    "is not listed": lambda others: setattr(others, "listed", False),
+}
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+async def test_rules_2_and_3_it_does_not_begin_where_another_member(node: Node, obstacle: str) -> None:
+    before = node.pods()
+    OBSTACLES[obstacle](node.others)
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, 60)
+        assert node.pods() == before
+        assert not (node.root / "etcd_change").exists()
+        agent.etcd = Others()
+        await looks(agent, node, 12)
+    assert "--v=1" in node.flags()
+
+
+NEWER: dict[str, dict[str, Any] | None] = {
+    "as the agent knows it": {},
+    "for another template": {"spec": {"revision": revision(OLD)}},
+    "without the turn": {"status": {"turn": ""}},
+    "with the turn for another template": {"status": {"turn": revision(OLD)}},
+    "about to leave": {"spec": {"state": "Removed"}},
+    "gone": None,
+}
+
+
+@pytest.mark.parametrize("what", NEWER)
+async def test_it_begins_only_with_what_the_api_says_right_then(node: Node, what: str) -> None:
+    """Its copy of the EtcdMembers may be old: the turn may have been another node's for minutes."""
+    before, newer = node.pods(), NEWER[what]
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, int(RELOAD_SECONDS) - 2)
+    # From here on the copy stays as it is: the watch ended with the block.
+    live = await node.kube.get(API_VERSION, etcd_members.KIND, "n1")
+    assert live is not None
+    if newer is None:
+        await node.kube.delete(API_VERSION, etcd_members.KIND, "n1")
+    else:
+        node.kube.put({**live, **{part: {**live.get(part, {}), **changed} for part, changed in newer.items()}})
+    await looks(agent, node, 60)
+    if newer == {}:
+        assert "--v=1" in node.flags()
+    else:
+        assert node.pods() == before
+        assert not (node.root / "etcd_change").exists()
+
+
+@pytest.mark.parametrize("current", [True, False])
+async def test_rule_2_nothing_begins_from_a_copy_that_is_known_to_be_old(node: Node, current: bool) -> None:
+    before = node.pods()
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await asyncio.sleep(1)
+    agent.objects.error = None if current else "connection refused"
+    await looks(agent, node, 60)
+    assert (node.pods() == before) is not current
+
+
+async def test_rule_2_nothing_begins_with_another_template_than_the_one_that_is_wanted(node: Node) -> None:
+    """The operator writes the ConfigMap and the EtcdMembers one after the other."""
+    before = node.pods()
+    newer = effective(BASE, Request({"v": "2"}))
+    async with agent_of(node) as agent:
+        wanted = await node.ask(NEW, turn=revision(NEW))
+        template = etcd.template_object(inputs_of(a_cluster()))
+        node.kube.put({**template, "data": {**template["data"], etcd.IN_FORCE_KEY: json.dumps(newer)}})
+        await looks(agent, node, 60)
+        assert node.pods() == before
+        assert f"waiting for the template {wanted}" in node.said
+        await node.ask(NEW)
+        await looks(agent, node, int(RELOAD_SECONDS) + 12)
+    assert "--v=1" in node.flags()
+    assert (await node.status())["revision"] == wanted
