@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autarky.control.etcd.decide.membership import Memory, decide, settled
-from autarky.model.etcd_members import Action, Desired, Member, Seen, Verb
+from autarky.model.etcd_members import Action, Desired, Member, Seen, Verb, second
 
 NEW = "abc"
 
@@ -74,6 +75,14 @@ def test_members_that_join_or_leave_come_first() -> None:
 def test_one_of_two_is_restarted_and_the_only_one_is_not() -> None:
     assert action([voter(1), voter(2)], [spec(1), spec(2)]) == Action(Verb.TURN, "n2", "10.0.0.2", revision=NEW)
     assert action([voter(1)], [spec(1)]) is None
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_beside_a_second_member_on_the_node_nobody_gets_a_turn(leader: int) -> None:
+    """It stands in for the only one, which does not change in place: it leaves, and joins again (`decide.second`)."""
+    stands_in = Member(2, second("10.0.0.1"), serves=True)
+    assert action([voter(1), stands_in], [spec(1)], leader=leader) is None
+    assert action([voter(1), replace(stands_in, address="10.0.0.2")], [spec(1)], leader=leader) is not None
 
 
 @given(st.data(), st.sampled_from([2, 3, 5]), st.booleans())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -22,6 +22,7 @@ from autarky.control.etcd.node.telling import EtcdEvents
 from autarky.control.etcd.node.upkeep import REST_SECONDS, WORK_SECONDS, EtcdUpkeep
 from autarky.errors import ApiError, Unreachable
 from autarky.etcd import Alarm, EtcdClient, KeysHash, Member, Membership, MemberStatus
+from autarky.model.etcd_members import peer_url, second
 from autarky.ports import Object
 from autarky.render.crds import API_VERSION
 from fakes.clock import HandClock
@@ -37,7 +38,8 @@ def address(member: int) -> str:
 
 @dataclass
 class Etcd:
-    """Three members, n1 being this node; what is asked of them is noted. before_acts: called before the second look."""
+    """Three members, n1 being this node; what is asked of them is noted. then: happens at the look at the list after so
+    many."""
 
     leader: int = 1
     sizes: dict[int, tuple[int, int]] = field(default_factory=lambda: dict.fromkeys((1, 2, 3), (20 * MIB, 15 * MIB)))
@@ -47,8 +49,17 @@ class Etcd:
     asked: list[str] = field(default_factory=list)
     refuses: ApiError | Unreachable | None = None
     looks: int = 0
-    changes_after: int = 1000
-    """After so many looks at the list another member leads."""
+    then: tuple[int, Callable[[], object]] | None = None
+    seconds: set[int] = field(default_factory=set)
+    """Members that are the second one on n1."""
+    learners: set[int] = field(default_factory=set)
+    hashed: list[int] = field(default_factory=list)
+    """Who was asked for a hash of its keys."""
+    other_revision: set[int] = field(default_factory=set)
+    """Members whose hash is of another revision than that asked for."""
+
+    def address(self, member: int) -> str:
+        return second(address(1)) if member in self.seconds else address(member)
 
     def status(self, member: int) -> MemberStatus:
         size, in_use = self.sizes[member]
@@ -58,9 +69,12 @@ class Etcd:
 
     def membership(self) -> Membership:
         self.looks += 1
-        if self.looks > self.changes_after:
-            self.leader = 2
-        members = [Member(one, f"n{one}", (f"https://{address(one)}:2380",), ("x",), False) for one in self.sizes]
+        if self.then is not None and self.looks > self.then[0]:
+            (_, change), self.then = self.then, None
+            change()
+        members = [
+            Member(one, f"n{one}", (peer_url(self.address(one)),), ("x",), one in self.learners) for one in self.sizes
+        ]
         return Membership(CLUSTER, tuple(members))
 
     def does(self, what: str) -> None:
@@ -89,6 +103,8 @@ class Client:
         self.etcd.sizes[self.member] = (self.etcd.sizes[self.member][1],) * 2
 
     async def keys_hash(self, revision: int, *, timeout: float) -> KeysHash:
+        self.etcd.hashed.append(self.member)
+        revision += 1 if self.member in self.etcd.other_revision else 0
         return KeysHash(self.etcd.hashes[self.member], revision, 900)
 
     async def remove(self, member: int) -> None:
@@ -104,7 +120,8 @@ class Seen(EtcdSeen):
     fake: Etcd = field(default_factory=Etcd)
 
     def _member(self, address_: str) -> int | None:
-        found = next((one for one in self.fake.sizes if address(one) == address_), 1 if address_ == LOCAL else None)
+        sizes = self.fake.sizes
+        found = next((one for one in sizes if self.fake.address(one) == address_), 1 if address_ == LOCAL else None)
         return None if found in self.fake.silent else found
 
     async def membership(self, addresses: Iterable[str]) -> Membership | None:
@@ -178,26 +195,54 @@ async def test_all_are_defragmented_one_by_one_the_leader_last_and_each_is_an_ev
     assert "and its database has 20 MiB" in world.events[0][1]
 
 
-@pytest.mark.parametrize("obstacle", ["silent", "busy", "fenced"])
+@pytest.mark.parametrize("obstacle", ["silent", "busy", "fenced", "a second member"])
 async def test_rule_2_nothing_is_stopped_while_not_all_is_well(world: World, tmp_path: Path, obstacle: str) -> None:
     fragmented(world, 2)
     world.busy = obstacle == "busy"
     world.etcd.silent |= {3} if obstacle == "silent" else set()
     if obstacle == "fenced":
         (tmp_path / "fence").write_text("{}")
+    if obstacle == "a second member":  # it stands in for the first one while that is changed
+        world.etcd.seconds.add(4)
+        world.etcd.sizes[4] = world.etcd.sizes[1]
     await world.looks(world.controller(), 600)
     assert world.etcd.asked == []
 
 
-async def test_right_before_it_acts_it_looks_again(world: World) -> None:
-    """The leadership moves between the look and the act."""
-    fragmented(world, 2)
+CHANGES: dict[str, Callable[[World, Path], object]] = {
+    "nothing": lambda *_: None,
+    "another member leads": lambda world, _: setattr(world.etcd, "leader", 2),
+    "a member is gone": lambda world, _: world.etcd.sizes.pop(2),
+    "a member has come": lambda world, _: world.etcd.sizes.update({4: (MIB, MIB)}),
+    "an alarm has come": lambda world, _: world.etcd.alarms.append(Alarm(2, "NOSPACE")),
+    "no alarm is left": lambda world, _: world.etcd.alarms.clear(),
+    "the node is fenced": lambda _, directory: (directory / "fence").write_text("{}"),
+}
+
+
+@pytest.mark.parametrize(
+    ("act", "change"),
+    [
+        (act, change)
+        for act in ("defragment 3", "remove 3")
+        for change in CHANGES
+        if act[0] == "r" or "left" not in change
+    ],
+)
+async def test_right_before_it_acts_it_looks_again(world: World, tmp_path: Path, act: str, change: str) -> None:
+    """Everything that the decision relied on may have changed between the look and the act."""
     controller = world.controller()
+    if act == "remove 3":
+        world.etcd.alarms = [Alarm(3, "CORRUPT")]
+        world.etcd.hashes[3] = 98
+    else:
+        fragmented(world, 3)
+        await controller.reconcile()
+        await world.clock.sleep(STEADY_SECONDS)
+    world.etcd.then = world.etcd.looks + 1, lambda: CHANGES[change](world, tmp_path)
     await controller.reconcile()
-    await world.clock.sleep(STEADY_SECONDS)
-    world.etcd.changes_after = world.etcd.looks + 1
-    await controller.reconcile()
-    assert world.etcd.asked == []
+    assert world.etcd.then is None, "there was no second look"
+    assert world.etcd.asked == ([act] if change == "nothing" else [])
 
 
 async def test_nospace_is_ended_and_said_why(world: World) -> None:
@@ -258,6 +303,30 @@ async def test_a_corrupt_member_is_removed_and_its_alarm_cleared_without_the_api
     assert world.etcd.asked == ["remove 3", "disarm CORRUPT 3"]
     assert [reason for reason, _ in world.events] == ["EtcdMemberReplaced", "EtcdAlarmCleared"]
     assert "n3 is removed, and joins again" in world.events[0][1]
+
+
+async def test_rule_2_a_hash_of_another_revision_is_none(world: World) -> None:
+    """The keys of two revisions differ, and neither member is corrupt."""
+    world.etcd.alarms = [Alarm(3, "CORRUPT")]
+    world.etcd.hashes[3] = 98
+    world.etcd.other_revision = {3}
+    controller = world.controller()
+    await world.looks(controller, 600)
+    assert world.etcd.asked == []
+    assert "n3 gives no hash of its keys" in controller.trouble
+
+
+async def test_rule_3_beside_a_learner_no_keys_are_compared_and_nobody_is_removed(world: World) -> None:
+    world.etcd.alarms = [Alarm(3, "CORRUPT")]
+    world.etcd.hashes.update({3: 98, 4: 97})
+    world.etcd.sizes[4] = world.etcd.sizes[1]
+    world.etcd.learners = {4}
+    await world.looks(world.controller(), 600)
+    assert (world.etcd.asked, world.etcd.hashed) == ([], [])
+    world.etcd.learners = set()
+    world.etcd.hashes[4] = 99
+    await world.looks(world.controller(), 30)
+    assert world.etcd.asked == ["remove 3", "disarm CORRUPT 3"]
 
 
 async def test_where_etcd_has_no_etcdmembers_nobody_is_removed(world: World) -> None:
