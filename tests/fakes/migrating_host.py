@@ -1,8 +1,9 @@
 """Control nodes and a host outside of the cluster, in memory, between which etcd moves: the members of
 `fakes.recovering_host`, and the API servers that dial them.
 
-Contract: after every act one etcd serves, and whatever an API server of a control node dials is a member that runs and
-votes; else the test fails at that act. A service `etcd` runs a member as a static pod does.
+Contract: after every act one etcd serves, and whatever an API server of a control node dials, or would after a rollback
+of the operator's, is a member that runs and votes; and no member trusts only its own CA while another one still has a
+certificate of the other CA. Else the test fails at that act. A service `etcd` runs a member as a static pod does.
 """
 
 from __future__ import annotations
@@ -20,19 +21,26 @@ from autarky.ports import Completed
 from fakes.recovering_host import RecoveringEtcd, RecoveringHost, _json, _said
 
 BALANCER = "https://127.0.0.1:2378"
+PEER_CERTIFICATE = f"{etcd.PKI}/peer.crt"
 
 
 @dataclass
 class MigratingEtcd(RecoveringEtcd):
-    """strangers: addresses whose members do not accept our certificates as peers. versions: by host."""
+    """strangers: addresses whose members do not accept our certificates as peers. ill: hosts whose members run and are
+    not healthy. last_good: what the operator would roll the API servers back to. lent: a certificate for peers of
+    another CA, and that CA."""
 
     strangers: set[str] = field(default_factory=set)
+    ill: set[str] = field(default_factory=set)
+    last_good: str = ""
+    lent: tuple[bytes, bytes] | None = None
     version: str = ""
     hosted: bool = False
     watched: bool = False
     """Whether the contract is checked."""
     led: list[str] = field(default_factory=list)
     """Who was removed while it led."""
+    removed: list[str] = field(default_factory=list)
 
     def of(self, facts: dict[str, HostFacts]) -> dict[str, Any]:  # type: ignore[override]
         self.hosts = {name: MigratingHost(name, found, etcd=self) for name, found in facts.items()}
@@ -48,8 +56,17 @@ class MigratingEtcd(RecoveringEtcd):
         serving = self.serving()
         assert len(serving) == 1, f"{when}: no etcd serves"
         for host in self.hosts.values():
-            for url in getattr(host, "dials", ()):
+            dials: frozenset[str] = getattr(host, "dials", frozenset())
+            for url in {*dials, *([self.last_good] if dials and self.last_good else [])}:
                 assert self.leads_to(host, url) in serving, f"{when}: {host.name} dials {url}, where nobody serves"
+        self._check_peers(when)
+
+    def _check_peers(self, when: str) -> None:
+        certificate, ca = self.lent or (b"", b"")
+        having = [one.name for one in self.hosts.values() if one.files.get(PEER_CERTIFICATE, (b"",))[0] == certificate]
+        for host in self.hosts.values() if self.lent is not None and having else ():
+            trusted = host.files.get(etcd.PEER_CA, (ca,))[0]
+            assert host.runs is None or ca in trusted, f"{when}: {host.name} does not accept {', '.join(having)}"
 
     def leads_to(self, host: RecoveringHost, url: str) -> int | None:
         """The cluster of a voter that runs there."""
@@ -60,9 +77,11 @@ class MigratingEtcd(RecoveringEtcd):
 
 @dataclass
 class MigratingHost(RecoveringHost):
-    """dials: what its API servers dial, and its standby would; empty where it has none."""
+    """dials: what its API servers dial, and its standby would; empty where it has none. agent_is_late: it has not made
+    the load balancer lead to etcd yet."""
 
     dials: frozenset[str] = frozenset()
+    agent_is_late: bool = False
 
     @property
     def pods(self) -> list[bytes]:
@@ -70,7 +89,7 @@ class MigratingHost(RecoveringHost):
         return [*RecoveringHost.pods.fget(self), *([unit] if unit and "etcd" in self.active_units else [])]  # type: ignore[attr-defined]
 
     def is_balanced(self) -> bool:
-        return {nllb.ETCD_CLIENT_PATH, nllb.ETCD_CA_PATH} <= self.files.keys()
+        return not self.agent_is_late and {nllb.ETCD_CLIENT_PATH, nllb.ETCD_CA_PATH} <= self.files.keys()
 
     def _asked(self, option: str) -> RecoveringHost | None:
         url = option.removeprefix("--endpoints=")
@@ -112,7 +131,7 @@ class MigratingHost(RecoveringHost):
             why = why if is_known else "tls: failed to verify certificate: x509: signed by unknown authority"
             return Completed(1, b"", f'"latest balancer error: connection error: desc = \\"{why}\\""')
         there = next((one for one in self.etcd.hosts.values() if one.host_facts.address == address), None)
-        healthy = there is not None and there.runs in self.etcd.serving()
+        healthy = there is not None and there.name not in self._world.ill and there.runs in self.etcd.serving()
         return _json([{"endpoint": url, "health": healthy, "error": "" if healthy else "deadline"}])
 
     @property
@@ -145,16 +164,29 @@ class MigratingHost(RecoveringHost):
         named = name if found is not None and found.member == member else ""
         return {**RecoveringHost._row(self, name, member, learner), "name": named}
 
+    def _is_needed(self, cluster: int, name: str) -> bool:
+        """As etcd says (`mayRemoveMember`): one that is not connected may always go, another one only while those that
+        are connected are a majority without it."""
+        well = self.etcd.running(cluster) - self._world.ill
+        rest = set(self.etcd.voters[cluster]) - {name}
+        return name in well & set(self.etcd.voters[cluster]) and 2 * len(rest & well) <= len(rest)
+
     def _changed(self, cluster: int, arguments: Sequence[str]) -> Completed:
         voters = self.etcd.voters[cluster]
         match arguments:
             case ["move-leader", member]:
+                heir = next(name for name, one in voters.items() if one == int(member, 16))
+                if heir in self._world.ill:
+                    return Completed(1, b"", "Error: etcdserver: request timed out, leader transfer took too long")
                 self._act("move the leadership")
-                self.etcd.leader = next(name for name, one in voters.items() if one == int(member, 16))
+                self.etcd.leader = heir
             case ["member", "remove", member]:
-                self._act("remove a member")
                 learners = self.etcd.learners.setdefault(cluster, {})
                 name = next(name for name, one in {**voters, **learners}.items() if one == int(member, 16))
+                if self._is_needed(cluster, name):
+                    return Completed(1, b"", "Error: etcdserver: unhealthy cluster")
+                self._act("remove a member")
+                self._world.removed.append(name)
                 if name == self.etcd.leader:
                     self._world.led.append(name)
                 for listed in (voters, learners):

@@ -4,165 +4,25 @@ server dials a member of it (fakes.migrating_host)."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autarky import places
-from autarky.control.certificates.manifests.specs import authorities, certificate_specs
 from autarky.control.etcd.manifests import pods as etcd
-from autarky.engine.phase import Change
-from autarky.engine.runner import run_operation
 from autarky.errors import AutarkyError, Refused, UserError
 from autarky.model.cluster import ExternalEtcd, HostRef, Level, Node
-from autarky.model.files import CertSpec
-from autarky.payload import etcd_version
 from autarky.phases.context import Context
 from autarky.phases.external_etcd import PrepareExternalEtcd
-from autarky.phases.hosts import FOUNDED
 from autarky.phases.migration import peering
-from autarky.phases.migration.inwards import JoinInside, LeaveOutside
-from autarky.phases.migration.judging import JudgeMigration
-from autarky.phases.migration.looking import Migration, Peers
-from autarky.phases.migration.outwards import JoinOutside, LeaveInside
-from autarky.pki.issue import Authority, issue_ca, issue_leaf, read_pair
-from autarky.pki.keys import new_key
-from autarky.ports import Progress
-from autarky.render import node as render_node
-from fakes.clock import LoopClock
-from fakes.clusters import FACTS, a_cluster, facts_of
-from fakes.host import FakeMachines
-from fakes.kube import FakeKube
-from fakes.migrating_host import BALANCER, MigratingEtcd, MigratingHost
+from autarky.phases.migration.inwards import JoinInside
+from autarky.phases.migration.looking import Migration
+from autarky.phases.migration.outwards import JoinOutside
+from fakes.migrating_host import MigratingHost
+from unit.phases.migration.scenes import ETCD, KEYS, OUTSIDE, STORE, peers
 
 pytestmark = pytest.mark.looptime
-ETCD, KEYS = 0xC1, {"/registry/pods/demo/web": "1", "autarky.dev/etcd/former-clusters": "[]", "compact_rev_key": "1"}
-STORE = "192.0.2.99"
-OUTSIDE = f"https://{STORE}:2379"
-
-
-@dataclass
-class Roll:
-    """What `up` does in between, and the agents: all API servers, and their standbys, dial the new place."""
-
-    world: Scene
-    url: str
-    name: str = "roll"
-    title: str = "Roll"
-    timeout: float = 60
-
-    async def plan(self, context: Context) -> list[Change]:
-        return [Change("roll") for host in self.world.controls if host.dials != {self.url}]
-
-    async def run(self, context: Context, progress: Progress) -> None:
-        for host in self.world.controls:
-            host._act(f"roll to {self.url}")
-            host.dials = frozenset({self.url})
-
-
-class Scene:
-    def __init__(self, contexts: dict[bool, Callable[[], Context]], etcd_: MigratingEtcd, notes: Any) -> None:
-        self.contexts, self.etcd, self.notes = contexts, etcd_, notes
-        self.peers: Peers | None = None
-
-    @property
-    def controls(self) -> list[MigratingHost]:
-        return [host for name, host in self.etcd.hosts.items() if name != "store"]  # type: ignore[misc]
-
-    @property
-    def store(self) -> MigratingHost:
-        return self.etcd.hosts["store"]  # type: ignore[return-value]
-
-    async def move(self, *, into: bool, cut: int | None = None) -> None:
-        """One command, as a process of its own."""
-        self.etcd.on_again()
-        self.etcd.cut = cut
-        context = self.contexts[into]()
-        migration = Migration(lambda: self.store, self.peers)
-        inwards: Any = (JoinInside(migration), Roll(self, BALANCER), LeaveOutside(migration))
-        steps: Any = inwards if into else (JoinOutside(), Roll(self, OUTSIDE), LeaveInside())
-        await run_operation("test", "migration", steps, context, clock=context.clock)
-
-    async def judged(self, context: Context | None = None) -> None:
-        context = replace(context or self.contexts[True](), api_seen=True)
-        await JudgeMigration().plan(context)
-
-    def all_inside(self) -> None:
-        assert set(self.etcd.voters[ETCD]) == {host.name for host in self.controls} == self.etcd.running(ETCD)
-        assert "etcd" not in self.store.active_units
-        assert not self.etcd.learners.get(ETCD)
-        self.etcd.check("at the end")
-
-    def all_outside(self) -> None:
-        assert set(self.etcd.voters[ETCD]) == {"store"} == self.etcd.running(ETCD)
-        for host in self.controls:
-            assert not host.pods
-            assert {name.partition(".")[0] for name in host.left()} <= {"kept"}
-            assert not host.is_balanced()
-            assert places.MEMBERS_FILE not in host.files
-        assert not self.etcd.learners.get(ETCD)
-        self.etcd.check("at the end")
-
-
-@pytest.fixture
-def scenes(make_context, notes) -> Callable[..., Scene]:
-    """An etcd outside serves, or one inside."""
-    bases: dict[tuple[int, bool], Context] = {}
-
-    def make(controls: int = 1, *, inside: bool = False) -> Scene:
-        world, kube = MigratingEtcd(leader="n1" if inside else "store"), FakeKube()
-        plain = a_cluster(Level.API_SERVER, controls=controls)
-        external = ExternalEtcd((OUTSIDE,), "", "", "", lab_host="store", lab_address=STORE)
-        facts = {**facts_of(plain), "store": replace(FACTS, address=STORE, addresses=(STORE,), hostname="store")}
-        hosts = world.of(facts)
-        world.values[ETCD] = {"revision": 500, "keys": dict(KEYS)}
-        contexts: dict[bool, Callable[[], Context]] = {}
-        for into in (True, False):
-            cluster = plain if into else replace(plain, external_etcd=external)
-            base = bases.setdefault((controls, into), make_context(cluster) if (controls, into) not in bases else None)
-            base.pki.ensure(certificate_specs(cluster), cluster.certificates, datetime.now(UTC), authorities(cluster))
-            world.version = str(etcd_version(base.release)).removeprefix("v")
-
-            def context(base: Context = base) -> Context:
-                return replace(base, machines=FakeMachines({**hosts}), connect=lambda *_: kube, absent={})
-
-            contexts[into] = context
-        scene = Scene(contexts, world, notes)
-        _begin(scene, contexts, inside=inside)
-        world.settle()
-        world.watched = True
-        return scene
-
-    return make
-
-
-def _begin(scene: Scene, contexts: dict[bool, Callable[[], Context]], *, inside: bool) -> None:
-    inputs, outer = contexts[True]().inputs(), contexts[False]()
-    for number, host in enumerate(scene.controls, 1):
-        host.files[FOUNDED] = (b"", 0o644)
-        host.dials = frozenset({BALANCER if inside else OUTSIDE})
-        host.active_units.add("kubelet")
-        if inside:
-            node = inputs.cluster.node(host.name)
-            file = render_node.manifest(etcd.member_pod(inputs, node))
-            host.files[file.path] = (file.content, 0o600)
-            host.has_data(ETCD, number, scene.etcd.values[ETCD])
-            for one in (*render_node.leaf_files(inputs, node), *render_node.kubelet_files(inputs, node)):
-                host.files[one.path] = (one.content, one.mode)
-    if inside:
-        scene.etcd.voters[ETCD] = {host.name: number for number, host in enumerate(scene.controls, 1)}
-        return
-    node = outer.cluster.etcd_host
-    assert node is not None
-    for one in etcd.external_unit_files(outer.inputs(), node):
-        scene.store.files[one.path] = (one.content, one.mode)
-    scene.store.active_units.add("etcd")
-    scene.store.has_data(ETCD, 9, scene.etcd.values[ETCD])
-    scene.etcd.voters[ETCD] = {"store": 9}
 
 
 @pytest.mark.parametrize("controls", [1, 3])
@@ -232,15 +92,6 @@ async def test_members_that_do_not_accept_each_other_are_not_joined(scenes) -> N
         await scene.move(into=True)
     assert scene.etcd.voters[ETCD] == {"store": 9}
     assert not scene.etcd.learners.get(ETCD)
-
-
-def peers(*, nodes: int = 3, usages: tuple[Any, ...] = ("server", "client"), ended: bool = False) -> Peers:
-    """Of another CA, for that many control nodes."""
-    begin = datetime.fromtimestamp(LoopClock().time(), UTC) - timedelta(days=40 if ended else 0)
-    ca = issue_ca("theirs", new_key("EC"), begin, 3650)
-    spec = CertSpec("peer", "ca", "peer", (), (), tuple(f"192.0.2.1{n + 1}" for n in range(nodes)), usages=usages)
-    pair = issue_leaf(spec, Authority(*read_pair(ca)), "EC", begin, timedelta(days=30))
-    return Peers(pair.certificate, pair.key, ca.certificate)
 
 
 async def test_a_certificate_that_no_peer_can_have_is_refused_before_it_is_anywhere(scenes) -> None:
@@ -320,9 +171,8 @@ async def test_a_move_that_goes_back_leaves_nothing_of_the_other_ca(scenes) -> N
 
 
 async def test_with_a_certificate_of_the_other_ca_they_are_and_have_their_own_again_at_the_end(scenes) -> None:
-    scene = scenes(3)
-    scene.etcd.strangers.add(STORE)
-    scene.peers = theirs = peers()
+    scene, theirs = scenes(3), peers()
+    scene.lends(theirs)
     own = scene.contexts[True]().pki.files()["etcd/ca.crt"]
     context = scene.contexts[True]()
     await JoinInside(Migration(lambda: scene.store, scene.peers)).run(context, scene.notes)
