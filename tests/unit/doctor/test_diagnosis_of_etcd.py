@@ -72,6 +72,7 @@ def test_where_nothing_was_synced_nothing_is_said_of_a_disk(line):
     assert read_said(line, ()).fsync is None
 
 
+# As etcd 3.6 answers.
 METRICS = """\
 # TYPE etcd_disk_wal_fsync_duration_seconds histogram
 etcd_disk_wal_fsync_duration_seconds_bucket{le="0.001"} 12
@@ -80,28 +81,51 @@ etcd_disk_wal_fsync_duration_seconds_bucket{le="+Inf"} 14
 etcd_disk_wal_fsync_duration_seconds_sum 0.25
 etcd_disk_wal_fsync_duration_seconds_count 14
 etcd_disk_wal_write_bytes_total 9
+# TYPE etcd_mvcc_db_total_size_in_bytes gauge
+etcd_mvcc_db_total_size_in_bytes 1.5478784e+07
+etcd_mvcc_db_total_size_in_use_in_bytes 4096
+# TYPE etcd_server_proposals_applied_total gauge
+etcd_server_proposals_applied_total 81234
+etcd_server_proposals_committed_total 81235
+# TYPE etcd_server_quota_backend_bytes gauge
+etcd_server_quota_backend_bytes 2.147483648e+09
 """
+WELL_ANSWER, FULL_ANSWER = '{"health":"true","reason":""}', '{"health":"false","reason":"ALARM NOSPACE"}\n'
 
 
-def test_the_script_prints_etcds_figures_as_they_are_read_here():
-    class Metrics(BaseHTTPRequestHandler):
+def script_says(*, health: str = WELL_ANSWER, **values: object) -> str:
+    """What the script prints beside a member that answers so."""
+
+    class Member(BaseHTTPRequestHandler):
         def do_GET(self):  # as the library calls it
-            self.send_response(200)
+            self.send_response(503 if self.path == "/health" and health != WELL_ANSWER else 200)
             self.end_headers()
-            self.wfile.write(METRICS.encode())
+            self.wfile.write({"/metrics": METRICS, "/health": health}.get(self.path, "ok\n").encode())
 
         def log_message(self, *_): ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Member) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        paths = ("units", "disks", "manifests", "configuration_path", "configuration_file", "fence", "kept")
-        values = {**dict.fromkeys((*paths, "api_ports"), ""), "balancer_port": 1, "sync_seconds": 0}
-        script = program(evidence.__file__, "doctor.sh", etcd_port=server.server_port, **values)
+        paths = ("units", "disks", "manifests", "configuration_path", "configuration_file", "fence", "api_ports")
+        given = {**dict.fromkeys(paths, ""), "kept": "/nowhere/", "balancer_port": 1, "sync_seconds": 0, **values}
+        script = program(evidence.__file__, "doctor.sh", etcd_port=server.server_port, **given)
         said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60).stdout
         server.shutdown()
-    [line] = [line for line in said.splitlines() if line.startswith("syncs ")]
+    return said
+
+
+def test_the_script_prints_etcds_figures_as_they_are_read_here():
+    [line] = [line for line in script_says().splitlines() if line.startswith("syncs ")]
     figures = "0.001:12 8.192:1.4e+01 +Inf:14 sum:0.25 count:14"
     assert line == f"syncs {figures} / {figures}"
+
+
+def test_what_the_script_finds_of_a_database_and_its_alarms_is_read_here():
+    """`tests/contract/etcd/test_doctors_script.py` asks a real member."""
+    said = read_said(script_says(health=FULL_ANSWER), ())
+    assert said.database == {"size": 15478784.0, "quota": 2147483648.0, "applied": 81234.0}
+    assert (said.etcd, said.alarms) == (200, ["NOSPACE"])
+    assert read_said(script_says(), ()).alarms == []
 
 
 # --- a recovery that was interrupted --------------------------------------------------------------------------------
@@ -129,17 +153,7 @@ def test_former_data_of_etcd_is_named_where_it_lies_on_a_worker():
 def test_the_script_counts_the_directories_with_former_data(tmp_path):
     for name in ("kept.1", "kept.change", "member"):
         (tmp_path / name).mkdir()
-    paths = ("units", "disks", "manifests", "configuration_path", "configuration_file", "fence", "api_ports")
-    script = program(
-        evidence.__file__,
-        "doctor.sh",
-        kept=tmp_path / "kept.",
-        etcd_port=1,
-        balancer_port=1,
-        sync_seconds=0,
-        **dict.fromkeys(paths, ""),
-    )
-    said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60).stdout
+    said = script_says(kept=tmp_path / "kept.")
     assert read_said(said, ()).kept == 2
 
 
