@@ -25,7 +25,7 @@ class Peaks:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="peaks", daemon=True)
         self.resident = dict.fromkeys(patterns, 0)
-        """By name, bytes; 0: there was none."""
+        """By name, bytes; 0: there was none, which is for the caller to refuse."""
         self.anonymous = dict.fromkeys(patterns, 0)
 
     def __enter__(self) -> Peaks:

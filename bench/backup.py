@@ -79,7 +79,8 @@ OPTIONS.add_argument("--large", type=at_least_one, default=LARGE, help=f"of 1 Mi
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds; bytes. before, during: 99th percentile by stream, in milliseconds."""
+    """Seconds; bytes. before, during: 99th percentile by stream, in milliseconds. SystemExit where a size, a
+    peak or a percentile is 0: it was not measured, and would be within every limit."""
 
     database: int
     archive: int
@@ -91,6 +92,18 @@ class Measured:
     restore: float
     parts: dict[str, float]
     alone: float
+
+    def __post_init__(self) -> None:
+        values = {
+            "the snapshot": self.database,
+            "the archive": self.archive,
+            f"the memory of {WORKER}": self.worker,
+            f"the memory of {TRIAL}": self.trial,
+            **{f"the 99th percentile of {name} at rest": value for name, value in self.before.items()},
+            **{f"the 99th percentile of {name} during the backup": value for name, value in self.during.items()},
+        }
+        if nothing := [name for name, value in values.items() if not value > 0]:
+            raise SystemExit(f"backup: nothing was measured of {', '.join(nothing)}")
 
 
 @dataclass(frozen=True)

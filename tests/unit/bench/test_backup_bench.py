@@ -48,6 +48,23 @@ def test_each_limit_that_is_missed_is_named(other, name):
     assert missed(**other) == [name]
 
 
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        ({"database": 0}, "the snapshot"),
+        ({"archive": 0}, "the archive"),
+        ({"worker": 0}, "the memory of the backup's program"),
+        ({"trial": 0}, "the memory of the etcd that tries the snapshot"),
+        ({"before": {**MEASURED.before, "writes": 0.0}}, "the 99th percentile of writes at rest"),
+        ({"during": {**MEASURED.during, "kept-alive": 0.0}}, "the 99th percentile of kept-alive during the backup"),
+        ({"during": {**MEASURED.during, "writes": float("nan")}}, "the 99th percentile of writes during the backup"),
+    ],
+)
+def test_what_was_not_measured_is_no_figure_within_its_limit(other, name):
+    with pytest.raises(SystemExit, match=f"nothing was measured of {name}$"):
+        missed(**other)
+
+
 def test_the_table_says_the_difference_and_the_limits():
     text = table(figures([MEASURED]), "without")
     assert "without" in text.splitlines()[0]
