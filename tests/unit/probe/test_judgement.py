@@ -21,13 +21,15 @@ from e2e.judgement import (
     longest_outage,
     nothing_failed,
     nothing_lost,
+    only_writes_under_way_failed,
     survived,
     unannounced,
 )
 
 SECONDS = 60
 A_SECOND = {Stream.NEW: 40, Stream.KEPT: 130, Stream.WRITES: 20, Stream.KEPT_WRITES: 10}
-JUDGES = [nothing_failed, nothing_lost, survived]
+STRICT = [nothing_failed, survived, only_writes_under_way_failed]
+JUDGES = [nothing_lost, *STRICT]
 
 
 def test_the_bounds_are_those_of_the_documents():
@@ -146,14 +148,14 @@ def test_a_short_probe_may_have_as_many_failures_as_an_outage_makes():
         survived({**few, "failed_requests": FAILED_AT_MOST_ANYWAY + 1})
 
 
-@pytest.mark.parametrize("judge", [nothing_failed, survived])
+@pytest.mark.parametrize("judge", STRICT)
 def test_each_server_may_turn_each_worker_away_once(judge):
     judge(probed(workers=3, turned_away=3))
     with pytest.raises(AssertionError, match="kept-alive 4 were turned away, not 3"):
         judge(probed(workers=3, turned_away=4))
 
 
-@pytest.mark.parametrize("judge", [nothing_failed, survived])
+@pytest.mark.parametrize("judge", STRICT)
 def test_connections_end_in_mid_request_no_oftener_than_servers_and_load_balancers_are_started_anew(judge):
     judge(probed(workers=3, turned_away=3, races=3))
     judge(probed(workers=3, races=6))
@@ -162,13 +164,45 @@ def test_connections_end_in_mid_request_no_oftener_than_servers_and_load_balance
             judge(probed(workers=3, turned_away=turned_away, races=races))
 
 
-@pytest.mark.parametrize("judge", [nothing_failed, survived])
+@pytest.mark.parametrize("judge", STRICT)
 def test_connections_end_late_no_oftener_than_servers_stop(judge):
     judge(probed(workers=3, races=3, late_races=3))
     with pytest.raises(AssertionError, match="kept-alive 4 races were late ones, not 3"):
         judge(probed(workers=3, races=4, late_races=4))
     with pytest.raises(AssertionError, match="kept-alive 2 races were late ones, not 3"):
         judge(probed(workers=3, turned_away=2, races=2, late_races=2))
+
+
+@pytest.mark.parametrize("judge", STRICT)
+def test_what_is_excused_may_not_be_many(judge):
+    with pytest.raises(AssertionError, match="were turned away"):
+        judge(probed(workers=3, turned_away=500, races=500))
+
+
+@pytest.mark.parametrize("kind", [Kind.TIMEOUT, Kind.STATUS])
+@pytest.mark.parametrize("moves", [1, 2])
+def test_of_each_writer_as_many_writes_may_fail_as_the_leadership_moves(kind, moves):
+    under_way = [
+        Failure(30.0 + n, stream, kind, "?") for n in range(moves) for stream in (Stream.WRITES, Stream.KEPT_WRITES)
+    ]
+    only_writes_under_way_failed(probed(*under_way), moves=moves)
+    for stream in (Stream.WRITES, Stream.KEPT_WRITES):
+        with pytest.raises(AssertionError):
+            only_writes_under_way_failed(probed(*under_way, Failure(40.0, stream, kind, "?")), moves=moves)
+
+
+@pytest.mark.parametrize(
+    ("stream", "kind"),
+    [
+        (Stream.KEPT, Kind.TIMEOUT),
+        (Stream.NEW, Kind.STATUS),
+        (Stream.WATCH, Kind.STATUS),
+        (Stream.WRITES, Kind.REFUSED),
+    ],
+)
+def test_while_the_leadership_moves_nothing_else_fails(stream, kind):
+    with pytest.raises(AssertionError):
+        only_writes_under_way_failed(probed(Failure(30.0, stream, kind, "?")))
 
 
 @pytest.mark.parametrize("stream", [Stream.NEW, Stream.WRITES, Stream.KEPT_WRITES])
