@@ -32,6 +32,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--peer-cert", type=_FILE, metavar="FILE", help="Into the cluster, from an etcd with another CA.")
 @click.option("--peer-key", type=_FILE, metavar="FILE", help="Its key.")
 @click.option("--peer-ca", type=_FILE, metavar="FILE", help="That CA.")
+@click.option("--copy", is_flag=True, help="Into the cluster, where members cannot join: with a pause.")
 def migrate(
     file: Path | None,
     output: str,
@@ -41,6 +42,7 @@ def migrate(
     peer_cert: Path | None,
     peer_key: Path | None,
     peer_ca: Path | None,
+    copy: bool,
 ) -> None:
     """Move etcd into the cluster, or out of it, while the API serves.
 
@@ -50,21 +52,28 @@ def migrate(
 
     Into the cluster, from an etcd of yours with another CA: --peer-cert is a certificate of that CA, for servers and
     clients, with the addresses of all control nodes. They join with it, and have their own at the end.
+
+    Into the cluster, from an etcd of another minor version, or of a CA that gives no such certificate: --copy. Nobody
+    is answered meanwhile, some 15 s with a small database; --dry-run says how long. If it cannot be completed in time,
+    it goes back by itself. Run the same command again if it was interrupted.
     """
     given = [one for one in (peer_cert, peer_key, peer_ca) if one is not None]
     if len(given) not in (0, 3):
         raise click.UsageError("Give --peer-cert, --peer-key and --peer-ca together.")
+    if copy and given:
+        raise click.UsageError("With --copy no members join: --peer-cert is of no use.")
     of_peers = tuple(one.read_bytes() for one in given)
     if file is None:
         raise click.UsageError("Give the cluster file with etcd in its new place: -f FILE.")
-    run_async(lambda: _migrate(file, output, of_peers, ignore, dry_run=dry_run, yes=yes))
+    run_async(lambda: _migrate(file, output, of_peers, ignore, copy=copy, dry_run=dry_run, yes=yes))
 
 
 async def _migrate(
-    file: Path, output: str, of_peers: tuple[bytes, ...], ignore: Sequence[str], *, dry_run: bool, yes: bool
+    file: Path, output: str, of_peers: tuple[bytes, ...], ignore: Sequence[str], *, copy: bool, dry_run: bool, yes: bool
 ) -> None:
     from autarky.cli.up import bring_up, tell_of_absent
     from autarky.cli.wiring import load_cluster
+    from autarky.errors import UserError
     from autarky.model.cluster import Level
     from autarky.phases.migration.judging import JudgeMigration
     from autarky.phases.migration.looking import Migration, Peers
@@ -72,24 +81,39 @@ async def _migrate(
     from autarky.workflows.up import PHASES
 
     wanted = load_cluster(file, None)
-    known = _known(wanted)
     into = wanted.external_etcd is None
+    if copy and not into:
+        raise UserError(
+            "etcd is not copied out of the cluster: an etcd of yours takes no snapshot through its API",
+            fix="let its members join (docs/etcd.md, Moving etcd), and leave out --copy",
+        )
+    known = _known(wanted)
     former = next((one for one in known if (one.external_etcd is None) is not into), None)
     if not dry_run:
-        confirm(f"Move etcd of cluster {wanted.name} {'into' if into else 'out of'} the cluster?", yes=yes)
+        confirm(_question(wanted.name, into=into, copy=copy), yes=yes)
     # Where no file says that it was elsewhere, etcd itself is asked all the same: another machine may have begun.
     level = max(wanted.self_hosted, known[0].self_hosted if former is None else Level.API_SERVER)
     migration = Migration(_host_outside(former), Peers(*of_peers) if of_peers else None)
     # Nodes that are left out are reported at the end: a worker that does not answer keeps no step from being taken.
     step = partial(bring_up, output=output, ignore=ignore, skip=(), dry_run=dry_run, by_file=True, tell_absent=False)
     of_etcd = partial(step, command="etcd migrate", moves_etcd=True)
+    phases = inwards(migration, copies=copy) if into else outwards()
     if not into and former is not None and former.self_hosted < level and not dry_run:
         # The members stay where they are, and are no longer changed by the agents.
         await of_etcd(replace(former, self_hosted=level), phases=(JudgeMigration(), *PHASES))
-    absent = await of_etcd(replace(wanted, self_hosted=level), phases=inwards(migration) if into else outwards())
+    absent = await of_etcd(replace(wanted, self_hosted=level), phases=phases)
     if not dry_run and level != wanted.self_hosted:
         absent = await step(wanted)
     tell_of_absent(absent, dry_run=dry_run)
+
+
+def _question(name: str, *, into: bool, copy: bool) -> str:
+    if not copy:
+        return f"Move etcd of cluster {name} {'into' if into else 'out of'} the cluster?"
+    return (
+        f"Copy etcd of cluster {name} into the cluster? Its API is away meanwhile: some 15 s with a small database"
+        " (--dry-run says how long)."
+    )
 
 
 def _known(wanted: Cluster) -> list[Cluster]:

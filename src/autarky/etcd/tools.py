@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -49,6 +50,16 @@ class Place:
     key: str = "server.key"
 
 
+ROOT = "root"
+"""etcd's user that may do everything, and without whom nobody can turn authentication on."""
+_AS_ROOT = f"""\
+IFS= read -r ETCDCTL_PASSWORD && export ETCDCTL_PASSWORD ETCDCTL_USER={ROOT} && exec "$@"
+"""
+"""The environment of a process is for root and its own user; its command line is for everybody."""
+_GONE = "not found"
+"""In what etcd says of a user or a role that it does not have."""
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotStatus:
     """Of a snapshot file, whose hash was verified. size in bytes."""
@@ -61,12 +72,21 @@ class SnapshotStatus:
 
 
 class EtcdTools:
-    """On one host. timeout: seconds that etcd has for one answer, unless a method says otherwise."""
+    """On one host. timeout: seconds that etcd has for one answer, unless a method says otherwise. password: of etcd's
+    user `root`, in whose name everything is asked; where authentication is off, etcd does not look at it."""
 
-    def __init__(self, host: Host, timeout: float = patience.MEMBER_LOOK, place: Place | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        timeout: float = patience.MEMBER_LOOK,
+        place: Place | None = None,
+        *,
+        password: str | None = None,
+    ) -> None:
         self._host = host
         self._timeout = timeout
         self._place = place or Place()
+        self._password = password
 
     # --- looking ---
 
@@ -136,6 +156,22 @@ class EtcdTools:
         values = [base64.b64decode(one.get("value", "")).decode(errors="replace") for one in found.get("kvs", ())]
         return values[0] if values else ""
 
+    async def count(self, revision: int, *, timeout: float) -> int:
+        """How many keys there were at that revision. CommandFailed where it was compacted."""
+        asked = ["get", "", "--prefix", "--count-only", f"--rev={revision}"]
+        said = await self._ctl(asked, timeout=timeout, form="fields")  # it counts in no other form
+        found = re.search(r'^"Count" : (\d+)$', said, re.MULTILINE)
+        if found is None:
+            raise Unreachable(f"etcdctl says no number of keys: {said[:100]!r}")
+        return int(found[1])
+
+    async def has_authentication(self) -> bool:
+        """Whether it is on. Then others than `root` may be refused the answer: CommandFailed."""
+        return bool(_object(await self._ctl(["auth", "status"])).get("enabled", False))
+
+    async def users(self) -> tuple[str, ...]:
+        return tuple(map(str, _object(await self._ctl(["user", "list"])).get("users", ())))
+
     async def first_keys(self, begin: str, end: str | None, most: int) -> Sequence[str]:
         """The first keys from `begin` on, before `end` (None: all the others), `most` at most."""
         span = [begin, "--from-key"] if end is None else [begin, end]
@@ -176,9 +212,29 @@ class EtcdTools:
         """leader: the endpoint of the present one, which alone can do it."""
         await self._ctl(["move-leader", f"{target:x}"], [leader])
 
-    async def save_snapshot(self, path: str, *, timeout: float) -> None:
-        """Of its member to a file on this host, mode 0600, never half under its name; it ends with its hash."""
-        await self._ctl(["snapshot", "save", path], timeout=timeout)
+    async def save_snapshot(self, path: str, *, timeout: float, endpoint: str | None = None) -> None:
+        """Of its member to a file on this host, mode 0600, never half under its name; it ends with its hash. endpoint:
+        of which member, where there are several."""
+        await self._ctl(["snapshot", "save", path], [] if endpoint is None else [endpoint], timeout=timeout)
+
+    async def refuse_all_but(self, password: str) -> None:
+        """From when this returns etcd answers nobody but its user `root` with that password: authentication is on,
+        which goes through Raft. Again it changes nothing."""
+        known = await self.users()
+        if ROOT not in known:
+            await self._ctl(["user", "add", ROOT, "--interactive=false"], stdin=password)
+        await self._ctl(["user", "grant-role", ROOT, ROOT])
+        await self._ctl(["auth", "enable"])
+
+    async def answer_all(self) -> None:
+        """Authentication is off, and what `refuse_all_but` has made is gone. Again it changes nothing."""
+        await self._ctl(["auth", "disable"])
+        for made in ("user", "role"):
+            try:
+                await self._ctl([made, "delete", ROOT])
+            except CommandFailed as error:
+                if _GONE not in error.stderr:
+                    raise
 
     async def snapshot_status(self, path: str, *, timeout: float) -> SnapshotStatus:
         """Of a snapshot on this host; CommandFailed if its hash is wrong. `etcdutl snapshot status` itself ignores the
@@ -199,14 +255,27 @@ class EtcdTools:
     # --- running ---
 
     async def _ctl(
-        self, arguments: Sequence[str], endpoints: Sequence[str] = (), *, timeout: float | None = None
+        self,
+        arguments: Sequence[str],
+        endpoints: Sequence[str] = (),
+        *,
+        timeout: float | None = None,
+        stdin: str | None = None,
+        form: str = "json",
     ) -> str:
         asked = endpoints or [self._place.local]
-        done = await self._run(arguments, asked, timeout=self._timeout if timeout is None else timeout)
-        return done.text
+        limit = self._timeout if timeout is None else timeout
+        return (await self._run(arguments, asked, timeout=limit, stdin=stdin, form=form)).text
 
     async def _run(
-        self, arguments: Sequence[str], endpoints: Sequence[str], *, timeout: float, check: bool = True
+        self,
+        arguments: Sequence[str],
+        endpoints: Sequence[str],
+        *,
+        timeout: float,
+        check: bool = True,
+        stdin: str | None = None,
+        form: str = "json",
     ) -> Completed:
         argv = [
             f"{self._place.programs}/etcdctl",
@@ -216,9 +285,13 @@ class EtcdTools:
             f"--cert={PurePosixPath(self._place.pki, self._place.certificate)}",
             f"--key={PurePosixPath(self._place.pki, self._place.key)}",
             *arguments,
-            "--write-out=json",
+            f"--write-out={form}",
         ]
-        done = await self._host.run(argv, timeout=timeout + _MARGIN, check=False)
+        lines = [] if stdin is None else [stdin]
+        if self._password is not None:
+            argv, lines = ["sh", "-c", _AS_ROOT, "sh", *argv], [self._password, *lines]
+        given = "".join(f"{line}\n" for line in lines).encode() if lines else None
+        done = await self._host.run(argv, stdin=given, timeout=timeout + _MARGIN, check=False)
         if check and done.status != 0:
             raise CommandFailed(self._host.name, ["etcdctl", *arguments], done.status, _last_words(done.stderr))
         return done

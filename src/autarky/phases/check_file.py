@@ -17,6 +17,7 @@ from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import Conflict, Unreachable
 from autarky.phases import hosts, kept_file, members
 from autarky.phases.context import Context, external_etcd_files
+from autarky.phases.migration.marking import refuse_under_way
 from autarky.phases.records import (
     refuse_another_cluster,
     refuse_another_network,
@@ -39,6 +40,8 @@ class CheckFile:
         refuse_unusable_credentials(context)
         await hosts.look(context)
         refuse_old_defaults(context)
+        if not context.moves_etcd:
+            await refuse_under_way(context)
         context.file_waits = not context.all_seen
         return [*kept_file.changes(context, all_seen=context.all_seen), *_missed_defaults(context)]
 

@@ -40,3 +40,16 @@ def test_a_cluster_that_this_machine_does_not_know_is_not_made(capsys, file):
 def test_the_certificate_of_another_ca_comes_with_its_key_and_that_ca(capsys, file, option):
     assert main(["etcd", "migrate", "-f", str(file), "--yes", option, str(file)]) == 2
     assert "Give --peer-cert, --peer-key and --peer-ca together." in capsys.readouterr().err
+
+
+def test_a_copy_needs_no_certificate_of_peers(capsys, file):
+    peers = [word for option in ("--peer-cert", "--peer-key", "--peer-ca") for word in (option, str(file))]
+    assert main(["etcd", "migrate", "-f", str(file), "--yes", "--copy", *peers]) == 2
+    assert "--peer-cert is of no use" in capsys.readouterr().err
+
+
+def test_out_of_the_cluster_nothing_is_copied(capsys, file):
+    external = "etcd: {external: {lab: etcd1}}, selfHosted: 2-4, nodes"
+    file.write_text(FILE.replace("nodes", external))
+    assert main(["etcd", "migrate", "-f", str(file), "--yes", "--copy"]) == 2
+    assert "takes no snapshot through its API" in capsys.readouterr().err

@@ -115,30 +115,24 @@ async def by_standby(context: Context) -> EtcdTools | None:
     """As the API servers' standby on a control node does, with its certificate."""
     for node in context.present(context.control_nodes):
         host = context.machines.host(node.name)
-        others = await _others(host) if host is not None else []
-        if host is None or not others:
-            continue
-        directory = (await host.run(["sh", "-c", _FILES], check=False)).text.strip()
-        place = Place(
-            ",".join(others),
-            directory,
-            ca="etcd-ca.crt",
-            certificate="etcd-client.crt",
-            key="etcd-client.key",
-        )
-        tools = EtcdTools(host, place=place)
-        if await _answers(tools):
+        place = None if host is None else await place_of_standby(host)
+        if host is not None and place is not None and await _answers(tools := EtcdTools(host, place=place)):
             return tools
     return None
 
 
-async def _others(host: Host) -> list[str]:
-    """What its API servers dial elsewhere. A URL without TLS would switch it off for all that stand beside it."""
+async def place_of_standby(host: Host) -> Place | None:
+    """Where etcd is outside of the cluster, by the standby of its API server, which may be all that is left of it. A
+    URL without TLS would switch it off for all that stand beside it."""
     try:
         found = await dialled(host)
     except CommandFailed:
-        return []
-    return sorted(url for url in found - {THROUGH_BALANCER} if url.startswith("https://"))
+        return None
+    others = sorted(url for url in found - {THROUGH_BALANCER} if url.startswith("https://"))
+    if not others:
+        return None
+    directory = (await host.run(["sh", "-c", _FILES], check=False)).text.strip()
+    return Place(",".join(others), directory, ca="etcd-ca.crt", certificate="etcd-client.crt", key="etcd-client.key")
 
 
 async def _answers(tools: EtcdTools) -> bool:

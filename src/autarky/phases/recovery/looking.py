@@ -13,6 +13,7 @@ from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.hosts import observe, refuse_foreign_hosts
 from autarky.phases.labelled import find_labelled
+from autarky.phases.migration.marking import refuse_under_way
 from autarky.phases.recovery.choosing import choose_member, names_of, refuse_full_disk, refuse_unreadable
 from autarky.phases.recovery.reading import with_data
 from autarky.phases.recovery.resuming import made_of, refuse_quorum, resume
@@ -45,6 +46,7 @@ class LookForData:
     async def plan(self, context: Context) -> Sequence[Change | Warn]:
         recovery = self.recovery
         there, trusted, sentences = await look_at_hosts(context, recovery)
+        await refuse_under_way(context)
         serving = await ask_everywhere(context, recovery)
         sentences += resume(recovery, trusted, serving)
         if not recovery.placed:

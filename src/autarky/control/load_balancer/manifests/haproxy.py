@@ -150,6 +150,12 @@ def config(balancer: Balancer) -> str:
     return body + _health_frontend(balancer, hashlib.sha256(unnamed.encode()).hexdigest()[:16])
 
 
+def certificate_name(pem: str | None) -> str | None:
+    """A name for the certificate (`Balancer.certificate`), without anything of the key; None where it is none."""
+    certificate, end, _ = (pem or "").partition("-----END CERTIFICATE-----")
+    return hashlib.sha256(certificate.encode()).hexdigest()[:10] if end else None
+
+
 def config_hash(text: str) -> str:
     """The hash in a configuration, which `CONFIGURATION_PATH` answers; empty where it has none."""
     for line in text.splitlines():

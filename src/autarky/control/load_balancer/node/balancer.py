@@ -17,7 +17,6 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
 
@@ -128,7 +127,7 @@ class LoadBalancer(Controller):
             control_node=self.control_node(),
             etcd=voting_members(_read(MEMBERS)),
             etcd_certificate=all(Path(path).exists() for path in _CREDENTIALS),
-            certificate=_fingerprint(_read(nllb.ETCD_CLIENT_PATH)),
+            certificate=nllb.certificate_name(_read(nllb.ETCD_CLIENT_PATH)),
         )
 
     def _write(self, wanted: Balancer, text: str | None) -> str:
@@ -186,12 +185,6 @@ def _etcd_node(entry: Object) -> EtcdNode:
 def _is_address(text: object) -> bool:
     """The address goes into HAProxy's configuration, so it is validated."""
     return isinstance(text, str) and bool(ipaddress.ip_address(text))
-
-
-def _fingerprint(pem: str | None) -> str | None:
-    """A name for the certificate, without anything of the key."""
-    certificate, end, _ = (pem or "").partition("-----END CERTIFICATE-----")
-    return sha256(certificate.encode()).hexdigest()[:10] if end else None
 
 
 def _read(path: str) -> str | None:

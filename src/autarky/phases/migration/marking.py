@@ -1,0 +1,110 @@
+"""The mark of a copy of etcd into the cluster: on the control node where the new etcd begins, until all is done.
+
+Contract: it is there before anything is made, and complete or absent. `opened` is the decision: from when it is on disk
+the former etcd is never opened again, and until then the new one never is; so at no time do two of them take writes.
+Whoever finds a mark that is not opened goes back (`returning`); with an opened one the copy can only be completed.
+
+Danger: it has the password of the etcd that is copied, whose only copy this is.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from autarky import places
+from autarky.errors import Refused, UserError
+from autarky.model.cluster import Node
+from autarky.model.files import File
+from autarky.parsing import parsed
+from autarky.phases.context import Context
+from autarky.ports import SHORT
+
+ONE_ETCD = "one etcd at a time"
+SAME_COMMAND = "autarky etcd migrate -f FILE --copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """seat: the node where the new etcd begins. former: the id of the cluster that is copied, in hex; urls: where it
+    is. plans: control node → which certificates its agent kept before, None where it kept none. paused: since when
+    (Unix seconds) nobody is answered; 0 before."""
+
+    id: str
+    seat: str
+    former: str
+    urls: Sequence[str]
+    plans: Mapping[str, str | None]
+    password: str = field(repr=False)
+    paused: float = 0.0
+    opened: bool = False
+
+    @property
+    def work(self) -> str:
+        """A directory on the seat."""
+        return f"{places.ETCD_DATA}/copy.{self.id}"
+
+    def token(self, cluster: str) -> str:
+        """Of the new etcd: no two copies make the same one."""
+        return f"{cluster}-{self.id}"
+
+    def file(self, path: str = places.ETCD_COPY) -> File:
+        return File(path, json.dumps(asdict(self), indent=1).encode() + b"\n", 0o600)
+
+
+def new_mark(seat: str, former: int, urls: Sequence[str], plans: Mapping[str, str | None]) -> Mark:
+    return Mark(secrets.token_hex(6), seat, f"{former:x}", tuple(urls), dict(plans), secrets.token_urlsafe(32))
+
+
+def read_mark(content: bytes | None) -> Mark | None:
+    """UserError where it cannot be understood."""
+    if content is None:
+        return None
+    try:
+        found = parsed(content)
+        return Mark(
+            id=str(found["id"]),
+            seat=str(found["seat"]),
+            former=str(found["former"]),
+            urls=tuple(map(str, found["urls"])),
+            plans={str(name): None if plan is None else str(plan) for name, plan in found["plans"].items()},
+            password=str(found["password"]),
+            paused=float(found["paused"]),
+            opened=bool(found["opened"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{places.ETCD_COPY} cannot be read: {error}",
+            fix="see which etcd the API servers use, and remove that file when no copy is under way",
+        ) from error
+
+
+async def find_mark(context: Context) -> Mark | None:
+    """Of the copy that is under way, if any. A control node that does not answer is passed over."""
+    for node in context.present(context.cluster.control_nodes):
+        host = context.machines.host(node.name)
+        mark = None if host is None else read_mark(await host.read(places.ETCD_COPY, most=SHORT))
+        if mark is not None:
+            return mark
+    return None
+
+
+async def write_mark(context: Context, mark: Mark) -> None:
+    await context.host(seat_of(context, mark)).write_files([mark.file()])
+
+
+def seat_of(context: Context, mark: Mark) -> Node:
+    return context.cluster.node(mark.seat)
+
+
+async def refuse_under_way(context: Context) -> None:
+    """For whatever else would start, replace or roll an etcd."""
+    mark = await find_mark(context)
+    if mark is not None:
+        raise Refused(
+            ONE_ETCD,
+            f"etcd is being copied into the cluster, and {mark.seat} is where that was begun",
+            f"complete it, or let it go back, with the same command as before: `{SAME_COMMAND}`",
+        )
