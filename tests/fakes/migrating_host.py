@@ -121,7 +121,13 @@ class MigratingHost(RecoveringHost):
         url, arguments = argv[1].removeprefix("--endpoints="), list(argv[6:-1])
         if arguments == ["endpoint", "health"]:
             return self._health(url, argv[3].removeprefix("--cacert="))
+        there = self._asked(argv[1])
+        if there is not None and there is not self and self._learns(there) and arguments != ["endpoint", "status"]:
+            return Completed(1, b"", "Error: etcdserver: rpc not supported for learner")
         return RecoveringHost._etcdctl(self, argv)
+
+    def _learns(self, host: RecoveringHost) -> bool:
+        return host.runs is not None and host.name in self.etcd.learners.get(host.runs, {})
 
     def _health(self, url: str, ca_file: str) -> Completed:
         address = url.removeprefix("https://").partition(":")[0]

@@ -117,6 +117,12 @@ class EtcdTools:
         _, found, why = done.stderr.partition("connection error: desc = ")
         return why.partition("\n")[0].strip('\\"} ') if found else _last_words(done.stderr) or "it does not answer"
 
+    async def reaches(self, url: str) -> str | None:
+        """None if the member there accepts our certificate, and we accept its; else why not, in etcdctl's words. A
+        learner as well, which answers little else."""
+        done = await self._run(["endpoint", "status"], [url], timeout=self._timeout, check=False)
+        return None if done.status == 0 else _last_words(done.stderr) or "it does not answer"
+
     async def hashes(self, endpoints: Iterable[str], revision: int = 0) -> Mapping[str, int]:
         """Endpoint → the hash of its keys up to the revision (0: the newest of each). Absent: no answer."""
         said = await self._each(["endpoint", "hashkv", f"--rev={revision}"], endpoints)

@@ -130,16 +130,18 @@ async def _refuse_unusable(context: Context, external: ExternalEtcd) -> None:
         try:
             await host.run(["install", "-d", "-m", "700", _SCRATCH])
             await host.write_files(files)
-            await EtcdTools(host, place=Place(",".join(external.endpoints), _SCRATCH)).membership()
-        except (CommandFailed, Unreachable) as error:
+            tools = EtcdTools(host, place=Place(pki=_SCRATCH))
+            said = {url: await tools.reaches(url) for url in external.endpoints}
+        finally:
+            await host.remove([file.path for file in files])
+        wrong = [f"{url}: {why}" for url, why in said.items() if why is not None]
+        if wrong:
             raise UserError(
-                f"the etcd outside does not answer {node.name}: {error}",
+                f"the etcd outside does not answer {node.name}: {'; '.join(wrong)}",
                 where="spec.etcd.external",
                 fix="make sure that the endpoints can be reached from the control nodes, that caFile signed their"
                 " certificates, and that they accept certFile and keyFile",
-            ) from error
-        finally:
-            await host.remove([file.path for file in files])
+            )
 
 
 async def _move_aside(host: Host) -> None:

@@ -239,3 +239,8 @@ async def test_an_etcd_of_the_users_must_have_joined_before(scenes, tmp_path: Pa
     assert scene.etcd.voters[ETCD] == {"n1": 1, "store": 77}
     assert not [path for path in scene.controls[0].files if "etcd-outside" in path], "its key stays nowhere"
     assert json.loads(json.dumps(await join.plan(context))) == []
+    scene.store.no_route = True
+    with pytest.raises(UserError, match=f"does not answer n1: {OUTSIDE}: .*deadline exceeded") as error:
+        await join.run(context, scene.notes)
+    assert error.value.where == "spec.etcd.external"
+    assert not [path for path in scene.controls[0].files if "etcd-outside" in path]
