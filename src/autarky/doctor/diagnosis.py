@@ -73,10 +73,10 @@ class NodeEvidence:
     balancer considers it ready; None when the balancer does not answer. alive: the same of servers that are alive,
     ready or not. stale_balancer: whether it runs another configuration than the one on the disk. accepting: which of
     the node's own API servers accept connections. fsync: how long etcd's disk took to sync while it was observed.
-    alarms: of any etcd member. fenced: whether a recovery keeps its member from starting. kept: how many directories
-    have former data of etcd. clock: seconds since 1970,
-    against a reference that all nodes' evidence shares. active: components whose standby runs. missing_standby:
-    components without a complete standby.
+    alarms: of any etcd member. fenced: whether a recovery keeps its member from starting. copied: whether a copy of
+    etcd into the cluster was begun and not ended. kept: how many directories have former data of etcd. clock: seconds
+    since 1970, against a reference that all nodes' evidence shares. active: components whose standby runs.
+    missing_standby: components without a complete standby.
     """
 
     name: str
@@ -94,6 +94,7 @@ class NodeEvidence:
     database: Database = Database()
     alarms: tuple[str, ...] = ()
     fenced: bool = False
+    copied: bool = False
     kept: int = 0
     clock: float | None = None
     active: frozenset[str] = frozenset()
@@ -173,7 +174,14 @@ def diagnose(cluster: ClusterEvidence) -> list[Finding]:
     hosts = [finding for node in cluster.nodes for finding in _host(node)]
     cut_off = [node.name for node in cluster.nodes if _is_cut_off(node, cluster)]
     between = [*_clocks(cluster), *map(_cut_off, cut_off), *_ended(cluster)]
-    etcd = [*_quorum(cluster), *_even(cluster), *_alarms(cluster), *_etcd(cluster, cut_off), *_databases(cluster)]
+    etcd = [
+        *_copied(cluster),
+        *_quorum(cluster),
+        *_even(cluster),
+        *_alarms(cluster),
+        *_etcd(cluster, cut_off),
+        *_databases(cluster),
+    ]
     servers = list(_servers(cluster))
     api = list(_api(cluster, explained=bool(hosts or etcd or servers or cluster.ended)))
     inside = [] if cluster.api else list(_inside(cluster, cut_off))
@@ -305,6 +313,14 @@ _FENCED = (
     "etcd-fence.json is there",
     "run the same command again to finish it, or autarky etcd recover-quorum --abandon",
 )
+
+
+def _copied(cluster: ClusterEvidence) -> Iterator[Finding]:
+    for node in cluster.nodes:
+        if node.copied and node.control_plane:
+            what = "a copy of etcd into the cluster was interrupted unless it is under way now"
+            go_on = "run `autarky etcd migrate -f FILE --copy` again; the API may be away until then"
+            yield Finding(node.name, what, f"{places.ETCD_COPY} is there", go_on)
 
 
 def _kept(cluster: ClusterEvidence) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ disks="@DISKS@"
 manifests="@MANIFESTS@"
 fence="@FENCE@"
 kept="@KEPT@" # former data of etcd
+copy="@COPY@"
 etcd_port=@ETCD_PORT@
 balancer_port=@BALANCER_PORT@
 configuration_path="@CONFIGURATION_PATH@"
@@ -55,6 +56,7 @@ for file in "$manifests"/etcd-*; do
   if [ -e "$file" ]; then echo "member -"; fi
 done
 [ ! -e "$fence" ] || echo "fence -"
+[ ! -e "$copy" ] || echo "copy -"
 for directory in "$kept"*; do
   [ ! -d "$directory" ] || echo "kept -"
 done

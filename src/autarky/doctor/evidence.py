@@ -50,6 +50,7 @@ _PROGRAM = program(
     manifests=places.MANIFESTS,
     fence=places.ETCD_FENCE,
     kept=f"{places.ETCD_DATA}/kept.",
+    copy=places.ETCD_COPY,
     etcd_port=ports.ETCD_HEALTH,
     balancer_port=ports.NLLB_HEALTH,
     configuration_path=nllb.CONFIGURATION_PATH,
@@ -193,6 +194,7 @@ class SaidByScript:
     free: dict[str, int] = field(default_factory=dict)
     has_member: bool = False
     fenced: bool = False
+    copied: bool = False
     kept: int = 0
     etcd: int | None = None
     balancer: bool = False
@@ -236,6 +238,8 @@ def _read_of_etcd(said: SaidByScript, words: Sequence[str]) -> None:
             said.has_member = True
         case ["fence", "-"]:
             said.fenced = True
+        case ["copy", "-"]:
+            said.copied = True
         case ["kept", "-"]:
             said.kept += 1
         case ["etcd", status]:
@@ -285,6 +289,7 @@ async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
         database=Database(*(said.database.get(name, 0.0) for name in _DATABASE)),
         alarms=tuple(said.alarms),
         fenced=said.fenced,
+        copied=said.copied,
         kept=said.kept,
         clock=clock,
         active=frozenset(component for component, (_, activations) in standbys.items() if activations),

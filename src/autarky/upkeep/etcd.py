@@ -13,7 +13,7 @@ from autarky.control.etcd.decide.maintenance import EtcdSeen, MemberSeen
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.errors import CommandFailed, Refused, Unreachable, UserError
 from autarky.etcd import EtcdTools, SnapshotStatus
-from autarky.model import patience, ports
+from autarky.model import patience
 from autarky.ports import Clock, Host, Progress
 from autarky.upkeep.etcd_seen import NO_ANSWER, look
 from autarky.upkeep.patience import LEAST_SECONDS, seconds_for
@@ -49,7 +49,7 @@ class Etcd:
 
     async def _defragment(self, member: MemberSeen, progress: Progress) -> None:
         _, tools = await self._there()
-        await tools.defragment(_endpoint(member), timeout=seconds_for(member.size))
+        await tools.defragment(member.url, timeout=seconds_for(member.size))
         after = next((one for one in (await self.seen()).members if one.id == member.id), member)
         progress.note(f"{member.name}: its database had {member.size:,} bytes, and has {after.size:,}")
 
@@ -103,7 +103,7 @@ class Etcd:
         if target.learner or target.error is not None:
             why = "it is a learner, which has no vote" if target.learner else target.error
             raise UserError(f"{name} cannot lead: {why}", fix="choose another member: `autarky etcd status`")
-        await tools.move_leader(_endpoint(leader), target.id)
+        await tools.move_leader(leader.url, target.id)
         progress.note(f"the leadership moved from {leader.name} to {name}")
 
     async def disarm(self, progress: Progress) -> None:
@@ -140,10 +140,6 @@ class Etcd:
             down = ", ".join(f"{one.name}: {one.error or NO_ANSWER}" for one in seen.members if one.error is not None)
             raise Refused(ONLY_WITH_QUORUM, f"etcd has no quorum ({down})", "bring members back: `autarky etcd status`")
         return seen, tools
-
-
-def _endpoint(member: MemberSeen) -> str:
-    return f"https://{member.address}:{ports.ETCD_CLIENT}"
 
 
 def _refuse_unknown(seen: EtcdSeen, names: Sequence[str]) -> None:

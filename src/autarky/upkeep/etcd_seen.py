@@ -76,7 +76,8 @@ def _seen(
     raised = tuple(alarm.kind for alarm in alarms if alarm.member == member.id)
     name = names.get(address) or member.name or address
     if status is None:
-        return MemberSeen(name, address, member.id, member.is_learner, alarms=raised, error=error or NO_ANSWER)
+        why, url = error or NO_ANSWER, endpoint_of(member)
+        return MemberSeen(name, address, member.id, member.is_learner, alarms=raised, error=why, url=url)
     return MemberSeen(
         name=name,
         address=address,
@@ -90,6 +91,7 @@ def _seen(
         in_use=status.db_size_in_use,
         quota=status.quota,
         alarms=raised,
+        url=endpoint_of(member),
         # etcd counts an alarm of any member as ill health of each; a learner refuses the query behind `health`.
         error=None if raised or alarms or member.is_learner else error,
     )

@@ -213,7 +213,8 @@ def test_the_status_as_json_has_numbers_and_is_the_same(run, world: World) -> No
     assert found["findings"] == ["n1: alarm NOSPACE"]
     first, second, _ = found["members"]
     assert first == {
-        "name": "n1", "address": "192.0.2.11", "id": "a1", "learner": False, "leads": False, "version": "3.6.16",
+        "name": "n1", "address": "192.0.2.11", "id": "a1", "url": "https://192.0.2.11:2379",
+        "learner": False, "leads": False, "version": "3.6.16",
         "term": 7, "applied": 81_234, "size": 300 * MIB, "in_use": 120 * MIB, "quota": 2048 * MIB,
         "alarms": ["NOSPACE"], "error": None, "healthy": False,
     }  # fmt: skip

@@ -106,8 +106,17 @@ def script_says(*, health: str = WELL_ANSWER, **values: object) -> str:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Member) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        paths = ("units", "disks", "manifests", "configuration_path", "configuration_file", "fence", "api_ports")
-        given = {**dict.fromkeys(paths, ""), "kept": "/nowhere/", "balancer_port": 1, "sync_seconds": 0, **values}
+        paths = (
+            "units",
+            "disks",
+            "manifests",
+            "configuration_path",
+            "configuration_file",
+            "fence",
+            "copy",
+            "api_ports",
+        )
+        given = {**dict.fromkeys(paths, ""), "copy": "", "kept": "/nowhere/", "balancer_port": 1, "sync_seconds": 0, **values}
         script = program(evidence.__file__, "doctor.sh", etcd_port=server.server_port, **given)
         said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60).stdout
         server.shutdown()
@@ -137,6 +146,15 @@ def test_a_fence_is_named_and_not_that_the_member_behind_it_does_not_answer():
     found = [one for one in diagnose(ClusterEvidence(fenced)) if one.subject == "n1"]
     assert ["recovery of etcd keeps its member from starting" in one.what for one in found] == [True]
     assert "--abandon" in found[0].next
+
+
+def test_a_copy_that_was_interrupted_is_named_on_a_control_node():
+    assert read_said("copy -", ()).copied
+    others = (replace(WELL, name="n2"), replace(WELL, name="n3"))
+    [found] = diagnose(ClusterEvidence((replace(WELL, copied=True), *others)))
+    assert found.subject == "n1"
+    assert "etcd migrate -f FILE --copy" in found.next
+    assert diagnose(ClusterEvidence((WELL, *others, NodeEvidence("n4", control_plane=False, copied=True)))) == []
 
 
 # --- former data ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.etcd.manifests.members import KIND
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.engine.phase import Change
-from autarky.errors import ApiError, CommandFailed, Unreachable, UserError
+from autarky.errors import ApiError, Unreachable, UserError
 from autarky.etcd.members import Member
 from autarky.etcd.tools import EtcdTools, Place
 from autarky.model import patience

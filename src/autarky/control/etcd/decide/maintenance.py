@@ -38,6 +38,8 @@ class MemberSeen:
     quota: int = 0
     alarms: tuple[str, ...] = ()
     error: str | None = None
+    url: str = ""
+    """Where clients reach it. A second member on a node has another port."""
 
     @property
     def healthy(self) -> bool:
