@@ -116,7 +116,14 @@ def script_says(*, health: str = WELL_ANSWER, **values: object) -> str:
             "copy",
             "api_ports",
         )
-        given = {**dict.fromkeys(paths, ""), "copy": "", "kept": "/nowhere/", "balancer_port": 1, "sync_seconds": 0, **values}
+        given = {
+            **dict.fromkeys(paths, ""),
+            "copy": "",
+            "kept": "/nowhere/",
+            "balancer_port": 1,
+            "sync_seconds": 0,
+            **values,
+        }
         script = program(evidence.__file__, "doctor.sh", etcd_port=server.server_port, **given)
         said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60).stdout
         server.shutdown()
