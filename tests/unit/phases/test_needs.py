@@ -47,3 +47,9 @@ def test_members_leave_the_old_place_of_etcd_before_anything_waits_for_all_nodes
     names = [phase.name for phase in phases]
     [leave] = [number for number, name in enumerate(names) if name.startswith("leave-")]
     assert names.index("apply-objects") < leave < names.index("make-control-nodes") < names.index("await-workloads")
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_move_of_etcd_is_judged_before_anything_else_but_what_undoes_a_copy(copies):
+    for phases in (outwards(), inwards(Migration(lambda: None), copies=copies)):
+        assert [phase.name for phase in phases][:2] == ["return-etcd", "judge-migration"]

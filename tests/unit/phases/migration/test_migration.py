@@ -216,6 +216,10 @@ async def test_it_is_judged_before_anything_is_touched(scenes) -> None:
     args = {"kube-apiserver": {"etcd-prefix": "/other"}}
     with pytest.raises(UserError, match="under /other"):
         await scenes().judged(replace(context, cluster=replace(context.cluster, extra_args=args)))
+    scene = scenes()
+    scene.kube.unhealthy = "500"
+    with pytest.raises(Refused, match="the API does not answer"):
+        await scene.judged()
     with pytest.raises(Refused, match="n1 does not answer: off"):
         await scenes(3).judged(replace(scenes(3).contexts[True](), absent={"n1": "off"}))
 
