@@ -20,7 +20,7 @@ from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.etcd import tools
 from autarky.model.components import API_SERVER
 from autarky.model.facts import HostFacts
-from autarky.phases.migration import judging_copy, looking, opening, outwards, returning
+from autarky.phases.migration import judging_copy, looking, outwards, returning
 from autarky.ports import Completed
 from fakes.kube import FakeKube
 from fakes.migrating_host import BALANCER, MigratingEtcd, MigratingHost
@@ -166,7 +166,7 @@ class CopyingHost(MigratingHost):
                 assert path in self.files
             case ["bash", "-c", looking.SCRIPT, "look", "dialled"]:
                 said = _said(",".join(sorted({*self.uses, self.of_standby()} - {""})))
-            case ["bash", "-c", opening.END, "bash", _]:
+            case ["bash", "-c", looking.SCRIPT, "look", "end", _]:
                 self._act("end what uses the former etcd")
             case ["sh", "-c", returning.REMOVE, "sh", directory, work]:
                 self._remove_copy(directory, work)

@@ -50,9 +50,9 @@ class Migration:
     peers: Peers | None = None
 
 
-async def on_control_node(host: Host, step: str) -> str:
+async def on_control_node(host: Host, step: str, *arguments: str) -> str:
     """What a step of the host's part prints. CommandFailed has its name."""
-    done = await host.run(["bash", "-c", SCRIPT, "look", step], timeout=60, check=False)
+    done = await host.run(["bash", "-c", SCRIPT, "look", step, *arguments], timeout=60, check=False)
     if done.status != 0:
         raise CommandFailed(host.name, ["look", step], done.status, done.stderr.strip())
     return done.text

@@ -25,21 +25,19 @@ from autarky.model.components import API_SERVER
 from autarky.model.files import File
 from autarky.phases import balancer, standbys
 from autarky.phases.context import Context, for_each
-from autarky.phases.migration.looking import ROLL_SECONDS, THROUGH_BALANCER, Migration, await_rollout, dialled
+from autarky.phases.migration.looking import (
+    ROLL_SECONDS,
+    THROUGH_BALANCER,
+    Migration,
+    await_rollout,
+    dialled,
+    on_control_node,
+)
 from autarky.phases.migration.marking import Mark, find_mark, seat_of
 from autarky.phases.start import start_kubelet
 from autarky.ports import Host, Progress
 
 STARTS_SECONDS = 120.0
-END = """\
-for process in /proc/[0-9]*; do
-  read -r name <"$process/comm" && [ "$name" = kube-apiserver ] || continue
-  used=$(tr '\\0' '\\n' <"$process/cmdline" | sed -n 's/^--etcd-servers=//p')
-  [ -z "$used" ] || [ "$used" = "$1" ] || kill -KILL "${process#/proc/}"
-done 2>/dev/null
-:
-"""
-"""Ends the API servers that use another etcd than this. Who is connected to them would go on to ask them, in vain."""
 
 
 async def await_member(context: Context, tools: EtcdTools, seconds: float, progress: Progress) -> None:
@@ -103,7 +101,8 @@ async def _let_api_server_use_it(context: Context, node: Node) -> None:
     """Those that use the former etcd end first: their node's agent makes the standby a copy of what it considers
     healthy, which etcd's refusals do not change. Where it has made one that uses the new etcd, that stays."""
     host = context.host(node)
-    await host.run(["bash", "-c", END, "bash", THROUGH_BALANCER])
+    # Who is connected to them would go on to ask them, in vain.
+    await on_control_node(host, "end", THROUGH_BALANCER)
     if await dialled(host) - {THROUGH_BALANCER}:
         await standbys.put_revision(host, api_server_of(context, node))
         await host.remove([f"{places.STANDBY}/{API_SERVER}/previous"])

@@ -37,7 +37,7 @@ class Node:
         (root / "tasks").write_text("TASK    PID    STATUS\n")
         (root / "containers").write_text("")
 
-    def runs(self, namespace: str, name: str, *argv: str, status: str = "RUNNING") -> None:
+    def runs(self, namespace: str, name: str, *argv: str, status: str = "RUNNING") -> subprocess.Popen[bytes]:
         sleeps = [sys.executable, "-c", "import sys; sys.stdin.read()", *argv]
         process = self._stack.enter_context(subprocess.Popen(sleeps, stdin=subprocess.PIPE))
         self._stack.callback(process.kill)
@@ -46,14 +46,15 @@ class Node:
             file.write(f"{labels} c{process.pid}\n")
         with (self._root / "tasks").open("a") as file:
             file.write(f"c{process.pid}    {process.pid}    {status}\n")
+        return process
 
     def would_run(self, text: str) -> None:
         (self._standby / "pod.json").write_text(text)
 
-    def said(self, step: str, *, timeout: float = 30) -> list[str]:
+    def said(self, *step: str, timeout: float = 30) -> list[str]:
         script = program(looking.__file__, "look.sh", bin=self._root, standby=self._standby)
         done = subprocess.run(
-            ["bash", "-c", script, "look", step], capture_output=True, text=True, check=True, timeout=timeout
+            ["bash", "-c", script, "look", *step], capture_output=True, text=True, check=True, timeout=timeout
         )
         return done.stdout.splitlines()
 
@@ -105,3 +106,16 @@ def test_a_member_that_runs_is_waited_for(node: Node) -> None:
     node.runs("kube-system", "etcd")
     with pytest.raises(subprocess.TimeoutExpired):
         node.said("ended", timeout=3)
+
+
+def test_only_api_servers_of_the_control_plane_that_dial_another_etcd_are_ended(node: Node) -> None:
+    wanted = "https://127.0.0.1:2378"
+    former = node.runs("kube-system", "kube-apiserver", *dials("https://10.0.0.9:2379"))
+    stay = [
+        node.runs("kube-system", "kube-apiserver", *dials(wanted)),
+        node.runs("theirs", "kube-apiserver", *dials("https://10.0.0.66:2379")),
+        node.runs("kube-system", "kube-scheduler"),
+    ]
+    assert node.said("end", wanted) == []
+    assert former.wait(timeout=10) < 0
+    assert [one.poll() for one in stay] == [None] * 3
