@@ -8,20 +8,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cuts_of_etcd import TIMEOUT, Share, cut_in_command, of_kinds, share, shown
+from cuts_of_etcd import TIMEOUT, Share, cut_in_command
 from harness import Show, TestCluster
 from migrations import dialled, members
+from parts import Draw
 from power import RETURN_SECONDS, Client, Writer
 from slots import settled
 
-__all__ = ["share"]
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(TIMEOUT, func_only=True)]
 
 NODE = {"name": "n1", "host": "lab", "roles": ["control-plane", "worker"]}
 INSIDE: dict[str, Any] = {"selfHosted": "1-4", "nodes": [NODE]}
 OUTSIDE: dict[str, Any] = {"selfHosted": "2-4", "nodes": [NODE], "etcd": {"external": {"lab": "etcd1"}}}
 HOSTS = ("n1", "etcd1")
-KINDS = {"content": "(create|write|truncate|chmod|fsync) "}
+DRAWN_OF = 6
+"""One of so many writes is drawn."""
 
 
 @pytest.fixture(scope="module")
@@ -31,25 +32,33 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     return cluster
 
 
-@of_kinds(KINDS, one_of=6)
-def test_a_move_of_etcd_in_and_out_is_ended_by_the_same_command(cluster: TestCluster, share: Share, show: Show) -> None:
-    writer, cuts = Writer(Client(cluster)), []
-    for spec in (INSIDE, OUTSIDE):
-        cluster.spec = spec
-        argv = ["etcd", "migrate", "-f", str(cluster.file), "--yes", "-o", "plain"]
-        with writer.writing():
-            write = cut_in_command(cluster, argv, share, (), HOSTS)
-        assert write is not None, "none of these writes was made"
-        cluster.autarky("lab", "start", "--lab", cluster.name, *HOSTS, "-o", "plain")
-        cluster.wait("the API answers", Client(cluster).answers, seconds=RETURN_SECONDS)
-        assert writer.lost() == set()
-        with writer.writing():
-            cluster.autarky(*argv)
-        cluster.announcements_end()
-        cuts.append((0.0, 0.0, write))
-        assert list(members(cluster, "n1" if spec is INSIDE else "etcd1")) == ["n1" if spec is INSIDE else "etcd1"]
-        assert ("https://127.0.0.1:2378" in dialled(cluster)) is (spec is INSIDE)
-        assert len(dialled(cluster)) == 1
-        assert writer.lost() == set()
-        cluster.wait("everything is healthy", lambda: settled(cluster), seconds=240)
-    shown(show, "a move of etcd", cuts)
+def command(cluster: TestCluster, *, into: bool) -> list[str]:
+    cluster.spec = INSIDE if into else OUTSIDE
+    return ["etcd", "migrate", "-f", str(cluster.file), "--yes", "-o", "plain"]
+
+
+@pytest.mark.parametrize("into", [True, False], ids=["in", "out"])
+def test_a_move_of_etcd_is_ended_by_the_same_command(
+    cluster: TestCluster, seed: str, show: Show, *, into: bool
+) -> None:
+    """Where the move before it was not made, it is made without a cut."""
+    if ("https://127.0.0.1:2378" in dialled(cluster)) is into:
+        cluster.autarky(*command(cluster, into=not into))
+    argv, writer = command(cluster, into=into), Writer(Client(cluster))
+    share = Share("", Draw(seed, DRAWN_OF, ("",)), 1)
+    with writer.writing():
+        write = cut_in_command(cluster, argv, share, (), HOSTS)
+    assert write is not None, "none of these writes was made"
+    show(f"the power was cut after: {write}")
+    cluster.autarky("lab", "start", "--lab", cluster.name, *HOSTS, "-o", "plain")
+    cluster.wait("the API answers", Client(cluster).answers, seconds=RETURN_SECONDS)
+    assert writer.lost() == set()
+    with writer.writing():
+        cluster.autarky(*argv)
+    cluster.announcements_end()
+    host = "n1" if into else "etcd1"
+    assert list(members(cluster, host)) == [host]
+    assert len(dialled(cluster)) == 1
+    assert ("https://127.0.0.1:2378" in dialled(cluster)) is into
+    assert writer.lost() == set()
+    cluster.wait("everything is healthy", lambda: settled(cluster), seconds=240)
