@@ -24,7 +24,7 @@ def test_a_backup_is_restored_twice_and_the_restore_is_taken_back(one_node: Test
     for sentence in (
         f"gone after the restore: 1 configmaps ({SPACE}/created)",
         f"as they were: 1 configmaps ({SPACE}/ch",
-        f"back: 1 configmaps ({SPACE}/deleted)",
+        f"back after the restore: 1 configmaps ({SPACE}/deleted)",
     ):
         assert sentence in said
     assert written(cluster) == after
