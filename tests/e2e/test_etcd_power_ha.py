@@ -1,4 +1,4 @@
-"""One of three control nodes loses its power at a random moment of what changes etcd (the seed is printed): it is ended,
+"""One of three control nodes loses its power at a random moment (the seed is printed) of what changes etcd: it is ended,
 by the same command or by the agents, there is one etcd at any time, and nothing is lost but what a restore takes back.
 """
 
