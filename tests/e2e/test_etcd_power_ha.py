@@ -1,5 +1,6 @@
-"""One of three control nodes loses its power at a random moment (the seed is printed) of what changes etcd: it is ended,
-by the same command or by the agents, there is one etcd at any time, and nothing is lost but what a restore takes back.
+"""One of three control nodes loses its power at a random moment (the seed is printed) of what changes etcd: that goes
+on, by the same command or by the agents; there is one etcd at any time, and nothing is lost but what a restore takes
+back.
 """
 
 from __future__ import annotations
