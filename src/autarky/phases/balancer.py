@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autarky.control.load_balancer.manifests import haproxy as nllb
+from autarky.model.balancer import Balancer
 from autarky.model.cluster import Cluster
 from autarky.model.files import File
 from autarky.ports import Host
@@ -29,10 +30,21 @@ done
 """
 
 
+async def configured(host: Host) -> Balancer | None:
+    """What its configuration was made from; None where there is none, or it does not say."""
+    found = await host.read(nllb.CONFIG_PATH)
+    return None if found is None else nllb.parse(found.decode(errors="replace"))
+
+
+async def configure(host: Host, wanted: Balancer) -> None:
+    files = nllb.configuration_files(wanted)
+    await host.write_files(files)
+    await reload_after(host, files)
+
+
 async def without_kept(host: Host, cluster: Cluster, files: Sequence[File]) -> list[File]:
     """The files that `up` manages on this host."""
-    found = await host.read(nllb.CONFIG_PATH)
-    current = None if found is None else nllb.parse(found.decode(errors="replace"))
+    current = await configured(host)
     known = {(node.name, node.address) for node in cluster.control_nodes}
     if current is None or not any((node.name, node.address) in known for node in current.servers):
         return list(files)

@@ -20,7 +20,7 @@ from autarky.control.etcd.manifests import pods as etcd
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import AutarkyError, CommandFailed, Refused, TimedOut, Unreachable
-from autarky.etcd.tools import EtcdTools
+from autarky.etcd.tools import EtcdTools, Place
 from autarky.model.cluster import Node
 from autarky.model.components import ETCD
 from autarky.model.etcd_members import peer_url
@@ -77,10 +77,10 @@ class CopyEtcd:
 async def _copied(context: Context, progress: Progress) -> Mark:
     """Up to the decision; else everything is as it was."""
     seat = context.first
-    former = await outer(context, seat)
-    place, membership = await place_of_standby(context.host(seat)), await former.membership()
+    place = await _place_outside(context, seat)
+    membership = await EtcdTools(context.host(seat), place=place).membership()
     plans = await for_each(context.control_nodes, lambda node: _plan_of(context, node))
-    mark = new_mark(seat.name, membership.cluster, place.local.split(",") if place is not None else [], plans)
+    mark = new_mark(seat.name, membership.cluster, place.local.split(","), plans)
     try:
         await write_mark(context, mark)
         await _prepared(context, mark, progress)
@@ -105,11 +105,15 @@ async def _went_back(context: Context, mark: Mark, progress: Progress) -> None:
 
 async def outer(context: Context, node: Node, mark: Mark | None = None) -> EtcdTools:
     """The etcd outside of the cluster, as the API servers on that node reach it."""
-    host = context.host(node)
-    place = await place_of_standby(host)
+    place = await _place_outside(context, node)
+    return EtcdTools(context.host(node), place=place, password=None if mark is None else mark.password)
+
+
+async def _place_outside(context: Context, node: Node) -> Place:
+    place = await place_of_standby(context.host(node))
     if place is None:
         raise Refused(ONE_ETCD, f"no API server of {node.name} uses an etcd outside of the cluster", "leave out --copy")
-    return EtcdTools(host, place=place, password=None if mark is None else mark.password)
+    return place
 
 
 async def _size(tools: EtcdTools) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autarky import places
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.engine.phase import Change
-from autarky.errors import CommandFailed, Refused, Unreachable
+from autarky.errors import Refused, Unreachable
 from autarky.etcd.members import Member
 from autarky.etcd.tools import EtcdTools, Place
 from autarky.model import patience
@@ -28,6 +28,7 @@ from autarky.phases.migration.looking import (
     await_rollout,
     inside,
     on_nodes,
+    why_silent,
 )
 from autarky.phases.recovery.reading import identity_of
 from autarky.phases.recovery.state import on_host
@@ -125,11 +126,7 @@ async def _await_balancer(context: Context, node: Node, progress: Progress) -> N
 
 
 async def _not_balanced(context: Context, node: Node) -> str | None:
-    try:
-        await EtcdTools(context.host(node), place=Place(THROUGH_BALANCER)).membership()
-    except (CommandFailed, Unreachable) as error:
-        return str(error)
-    return None
+    return await why_silent(EtcdTools(context.host(node), place=Place(THROUGH_BALANCER)))
 
 
 @dataclass(frozen=True, slots=True)

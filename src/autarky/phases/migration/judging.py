@@ -20,7 +20,7 @@ from autarky.phases.etcd_joining import address_of
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.migration import judging_copy
 from autarky.phases.migration.looking import ALL_ARE_THERE, anyhow, inside, on_nodes
-from autarky.phases.migration.marking import find_mark, refuse_under_way
+from autarky.phases.migration.marking import find_mark, under_way
 from autarky.ports import Progress
 
 PREFIX = "/registry"
@@ -47,8 +47,10 @@ class JudgeMigration:
             raise UserError(f"there is no cluster {context.cluster.name} yet", fix="bring it up with `autarky up`")
         _refuse_absent(context)
         _refuse_unsupported(context)
-        if await find_mark(context) is not None:
-            return await self._judge_resumed(context)
+        if (mark := await find_mark(context)) is not None:
+            if not self.copies:
+                raise under_way(mark)
+            return []  # it was judged when it began, and the API may be down since
         if not await context.api_answers():
             raise Refused(ALL_ARE_THERE, "the API does not answer", "see `autarky doctor`, and run it again then")
         _refuse_prefix(context)
@@ -59,12 +61,6 @@ class JudgeMigration:
             await (judging_copy.refuse(context, tools) if self.copies else _refuse_versions(context, tools))
         elif self.copies:
             await judging_copy.refuse_joined(context, tools)
-        return []
-
-    async def _judge_resumed(self, context: Context) -> Sequence[Change]:
-        """Of a copy, which was judged when it began. The API may be down since."""
-        if not self.copies:
-            await refuse_under_way(context)
         return []
 
     async def run(self, context: Context, progress: Progress) -> None:

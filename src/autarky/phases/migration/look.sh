@@ -1,6 +1,6 @@
 #!/bin/bash
-# What a move of etcd looks at on a control node, and ends. Of containers only those of pods in kube-system count: anybody may run
-# a process that is called as one of the control plane's.
+# What a move of etcd looks at on a control node, and ends. Of containers only those of pods in kube-system count:
+# anybody may run a process that is called as one of the control plane's.
 #   dialled   prints what the API servers dial as etcd, a line for each that runs, and one for the standby
 #   end URL   kills the API servers that dial another etcd than this
 #   ended     waits until no etcd runs, 45 s at most

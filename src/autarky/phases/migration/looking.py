@@ -136,11 +136,16 @@ async def place_of_standby(host: Host) -> Place | None:
 
 
 async def _answers(tools: EtcdTools) -> bool:
+    return await why_silent(tools) is None
+
+
+async def why_silent(tools: EtcdTools) -> str | None:
+    """None where it answers through its quorum."""
     try:
         await tools.membership()
-    except (CommandFailed, Unreachable):
-        return False
-    return True
+    except (CommandFailed, Unreachable) as error:
+        return str(error)
+    return None
 
 
 async def anyhow(context: Context) -> EtcdTools:

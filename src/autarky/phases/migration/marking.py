@@ -103,8 +103,12 @@ async def refuse_under_way(context: Context) -> None:
     """For whatever else would start, replace or roll an etcd."""
     mark = await find_mark(context)
     if mark is not None:
-        raise Refused(
-            ONE_ETCD,
-            f"etcd is being copied into the cluster, and {mark.seat} is where that was begun",
-            f"complete it, or let it go back, with the same command as before: `{SAME_COMMAND}`",
-        )
+        raise under_way(mark)
+
+
+def under_way(mark: Mark) -> Refused:
+    return Refused(
+        ONE_ETCD,
+        f"etcd is being copied into the cluster, and {mark.seat} is where that was begun",
+        f"complete it, or let it go back, with the same command as before: `{SAME_COMMAND}`",
+    )

@@ -16,7 +16,7 @@ from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.slots import manifests as standby
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
-from autarky.errors import CommandFailed, Unreachable
+from autarky.errors import CommandFailed
 from autarky.etcd.tools import EtcdTools
 from autarky.model import patience
 from autarky.model.balancer import EtcdNode
@@ -32,6 +32,7 @@ from autarky.phases.migration.looking import (
     await_rollout,
     dialled,
     on_control_node,
+    why_silent,
 )
 from autarky.phases.migration.marking import Mark, find_mark, seat_of
 from autarky.phases.start import start_kubelet
@@ -41,15 +42,8 @@ STARTS_SECONDS = 120.0
 
 
 async def await_member(context: Context, tools: EtcdTools, seconds: float, progress: Progress) -> None:
-    async def answers() -> str | None:
-        try:
-            await tools.membership()
-        except (CommandFailed, Unreachable) as error:
-            return str(error)
-        return None
-
     what = "the copy of etcd answers"
-    await poll_until(what, answers, timeout=seconds, progress=progress, clock=context.clock)
+    await poll_until(what, lambda: why_silent(tools), timeout=seconds, progress=progress, clock=context.clock)
 
 
 async def let_use(context: Context, mark: Mark, progress: Progress) -> None:
@@ -76,8 +70,7 @@ async def _open(context: Context, mark: Mark, progress: Progress) -> None:
 async def _lead_there(context: Context, mark: Mark, node: Node) -> None:
     """Its load balancer, as its agent would do it half a minute later. One that leads to members knows them."""
     host, seat = context.host(node), seat_of(context, mark)
-    found = await host.read(nllb.CONFIG_PATH)
-    current = None if found is None else nllb.parse(found.decode(errors="replace"))
+    current = await balancer.configured(host)
     if current is None or current.etcd:
         return
     pem = await host.read(nllb.ETCD_CLIENT_PATH)
@@ -87,9 +80,8 @@ async def _lead_there(context: Context, mark: Mark, node: Node) -> None:
         certificate=nllb.certificate_name(None if pem is None else pem.decode(errors="replace")) or "",
     )
     entry = {"name": seat.name, "address": seat.known_address(), "learner": False}
-    files = nllb.configuration_files(wanted)
-    await host.write_files([File(places.MEMBERS_FILE, f"{json.dumps([entry], indent=2)}\n".encode(), 0o600), *files])
-    await balancer.reload_after(host, files)
+    await host.write_files([File(places.MEMBERS_FILE, f"{json.dumps([entry], indent=2)}\n".encode(), 0o600)])
+    await balancer.configure(host, wanted)
 
 
 def api_server_of(context: Context, node: Node) -> standby.Revision:
