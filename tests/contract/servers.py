@@ -76,6 +76,16 @@ def etcd_pki(directory: Path) -> PkiStore:
     return pki
 
 
+def linked_programs(directory: Path, *names: str) -> Path:
+    """That directory, with these programs of the payload, as a host has them."""
+    directory.mkdir()
+    for name in names:
+        found = find_binary(load_release(default_version()), name)
+        assert found is not None, "autarky payload get"
+        (directory / name).symlink_to(found.path)
+    return directory
+
+
 @contextmanager
 def running_etcd(directory: Path) -> Iterator[Server]:
     one = a_member("one")

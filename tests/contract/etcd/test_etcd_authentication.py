@@ -19,9 +19,8 @@ from autarky.etcd import EtcdTools, Place
 from autarky.hosts import LocalHost
 from autarky.model.cluster import CertificateSettings
 from autarky.model.files import CertSpec
-from autarky.payload import default_version, find_binary, load_release
 from autarky.ports import Completed
-from contract.servers import Member, a_member, etcd_pki, running_member
+from contract.servers import Member, a_member, etcd_pki, linked_programs, running_member
 
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(180)]
 ROOTS = "of-the-copy"
@@ -78,12 +77,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name in ("etcdctl", "etcdutl"):
-        found = find_binary(load_release(default_version()), name)
-        assert found is not None, "autarky payload get"
-        (programs / name).symlink_to(found.path)
+    linked_programs(tmp_path / "bin", "etcdctl", "etcdutl")
     with ExitStack() as ends:
         begun = Scene(tmp_path, a_member("one"), ends)
         begun.start(begun.member)

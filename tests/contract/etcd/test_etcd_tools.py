@@ -14,8 +14,7 @@ from autarky.errors import CommandFailed
 from autarky.etcd import EtcdTools
 from autarky.etcd.tools import Place
 from autarky.hosts import LocalHost
-from autarky.payload import default_version, find_binary, load_release
-from contract.servers import Server, a_member, etcd_pki, running_member
+from contract.servers import Server, a_member, etcd_pki, linked_programs, running_member
 
 WRITES = 20
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(180)]
@@ -34,12 +33,7 @@ class Three:
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
     directory = tmp_path_factory.mktemp("etcd-tools")
     pki, members = etcd_pki(directory / "pki"), [a_member(name) for name in ("n1", "n2", "n3")]
-    programs = directory / "bin"
-    programs.mkdir()
-    for name in ("etcdctl", "etcdutl"):
-        found = find_binary(load_release(default_version()), name)
-        assert found is not None, "autarky payload get"
-        (programs / name).symlink_to(found.path)
+    programs = linked_programs(directory / "bin", "etcdctl", "etcdutl")
     stacks = [ExitStack() for _ in members]
 
     # A member ends with the thread that has started it.

@@ -28,11 +28,10 @@ from autarky.etcd.log import End, Newest, commits_all, end_of, fields_of, frames
 from autarky.etcd.snapshots import intact, tried
 from autarky.etcd.tools import Place
 from autarky.hosts import LocalHost
-from autarky.payload import default_version, find_binary, load_release
 from autarky.phases.recovery import state
 from autarky.phases.recovery.comparing import read_keys
 from autarky.programs import program
-from contract.servers import Member, Server, a_member, etcd_pki, running_member
+from contract.servers import Member, Server, a_member, etcd_pki, linked_programs, running_member
 from fakes.etcd_log import ENTRY, Writer, numbers, varint
 
 WRITES = 10
@@ -71,12 +70,7 @@ def files_in(data: Path) -> list[bytes]:
 def lost(tmp_path_factory: pytest.TempPathFactory) -> Lost:
     directory = tmp_path_factory.mktemp("lost-members")
     pki, members = etcd_pki(directory / "pki"), [a_member(name) for name in NAMES]
-    programs = directory / "bin"
-    programs.mkdir()
-    for name in ("etcd", "etcdctl", "etcdutl"):
-        found = find_binary(load_release(default_version()), name)
-        assert found is not None, "autarky payload get"
-        (programs / name).symlink_to(found.path)
+    programs = linked_programs(directory / "bin", "etcd", "etcdctl", "etcdutl")
     stacks = [ExitStack() for _ in members]
     servers = [Server(member.client, pki) for member in members]
     place = Place(members[0].client, str(pki.directory / "etcd"), str(programs))

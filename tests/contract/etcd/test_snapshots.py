@@ -15,8 +15,7 @@ from autarky.etcd import EtcdTools
 from autarky.etcd.snapshots import intact, tried
 from autarky.etcd.tools import Place
 from autarky.hosts import LocalHost
-from autarky.payload import default_version, find_binary, load_release
-from contract.servers import Server, a_member, etcd_pki, running_member
+from contract.servers import Server, a_member, etcd_pki, linked_programs, running_member
 
 WRITES, KEYS = 30, 7
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(120)]
@@ -31,12 +30,7 @@ class Saved:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     directory = tmp_path_factory.mktemp("snapshots")
-    programs, snapshot = directory / "bin", directory / "snapshot.db"
-    programs.mkdir()
-    for name in ("etcd", "etcdctl", "etcdutl"):
-        found = find_binary(load_release(default_version()), name)
-        assert found is not None, "autarky payload get"
-        (programs / name).symlink_to(found.path)
+    programs, snapshot = linked_programs(directory / "bin", "etcd", "etcdctl", "etcdutl"), directory / "snapshot.db"
     pki, member = etcd_pki(directory / "pki"), a_member("n1")
     with running_member(member, [member], pki, directory / "n1"):
         place = Place(member.client, str(pki.directory / "etcd"), str(programs))

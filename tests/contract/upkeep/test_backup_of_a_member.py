@@ -15,11 +15,10 @@ from autarky import places
 from autarky.etcd import Place
 from autarky.etcd.snapshots import intact, tried
 from autarky.hosts import LocalHost
-from autarky.payload import default_version, find_binary, load_release
 from autarky.pki import PkiStore
 from autarky.upkeep import backup
 from autarky.upkeep.backup import Unfit, snapshot_taken
-from contract.servers import Member, Server, a_member, etcd_pki, running_member
+from contract.servers import Member, Server, a_member, etcd_pki, linked_programs, running_member
 
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(180)]
 
@@ -44,12 +43,8 @@ class Three:
 def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Three]:
     monkeypatch.setattr(places, "HOST_ROOT", str(tmp_path / "root"))
     monkeypatch.setattr(backup, "_QUORUM_SECONDS", 5.0)
-    pki, members, programs = etcd_pki(tmp_path / "pki"), [a_member(name) for name in ("n1", "n2", "n3")], tmp_path / "b"
-    programs.mkdir()
-    for name in ("etcd", "etcdctl", "etcdutl"):
-        found = find_binary(load_release(default_version()), name)
-        assert found is not None, "autarky payload get"
-        (programs / name).symlink_to(found.path)
+    pki, members = etcd_pki(tmp_path / "pki"), [a_member(name) for name in ("n1", "n2", "n3")]
+    programs = linked_programs(tmp_path / "b", "etcd", "etcdctl", "etcdutl")
     stacks = [ExitStack() for _ in members]
     # A member ends with the thread that has started it.
     with ThreadPoolExecutor(len(members)) as threads:
