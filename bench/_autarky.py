@@ -72,6 +72,11 @@ class AutarkyCluster:
     def up(self, *options: str) -> None:
         subprocess.run(self._command("up", *options), check=True, **self._quietly)
 
+    def push(self, version: str) -> None:
+        """The images of that version of Kubernetes, to every host."""
+        argv = [*self.product.command, "payload", "push", "--cluster", self.name, version]
+        subprocess.run(argv, check=True, **self._quietly)
+
     def prepare(self) -> None:
         """Hosts with everything in place, and nothing of Kubernetes running yet. Certificates are issued, but for those
         of kubelets: a control node's is when its kubelet is to start, a worker's when it asks for one."""

@@ -73,6 +73,22 @@ restore`, from the command until it returns, is beside `etcdutl snapshot restore
 node's disk.""",
         "without",
     ),
+    "upgrade": Section(
+        "The control plane to the next minor, of one node",
+        """\
+`autarky upgrade` beside `kubeadm upgrade apply`, of clusters at rest that have all images. Both clocks start with the
+command, and stop when API server, controller-manager, scheduler and kube-proxy of the new version are Ready and none of
+the former is left. Neither upgrades kubelets nor etcd, and kubeadm is told to leave CoreDNS alone, whose version it
+does not know. The same probe asks both meanwhile, on new and on kept connections, and writes. autarky's command
+returns when each step has been watched for 40 s, and the standbys have the new version, too.""",
+    ),
+    "ha_upgrade": Section(
+        "The control plane to the next minor, of three control nodes and a worker",
+        """\
+As with one node. kubeadm does what its documentation says: `kubeadm upgrade apply` on the first control node, then
+`kubeadm upgrade node` on the others, each command the moment the one before has ended; nobody drains a node. The probe
+asks the server that the kubeconfig names.""",
+    ),
 }
 """Not part of a run of all: each is recorded by itself."""
 

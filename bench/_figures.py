@@ -23,7 +23,7 @@ class Figure:
     wanted: float | None = None
     """The highest ratio that is wanted; None: it is only told."""
     most: float | None = None
-    """The highest median of ours that is wanted, in its unit."""
+    """The highest median of ours that is wanted, in its unit; of what may never be, the highest of any round."""
     more: float | None = None
     """How much higher than the median of theirs ours may be, in its unit."""
 
@@ -38,6 +38,10 @@ class Figure:
         return statistics.median(self.ours) / theirs if theirs else None
 
     @property
+    def _most(self) -> float:
+        return statistics.median(self.ours) if self.most else max(self.ours)
+
+    @property
     def difference(self) -> float:
         """Of the medians of all rounds."""
         return statistics.median(self.ours) - statistics.median(self.theirs)
@@ -47,7 +51,7 @@ class Figure:
         """Whether it is as wanted."""
         return (
             (self.wanted is None or (self.ratio is not None and self.ratio <= self.wanted))
-            and (self.most is None or statistics.median(self.ours) <= self.most)
+            and (self.most is None or self._most <= self.most)
             and (self.more is None or self.difference <= self.more)
         )
 

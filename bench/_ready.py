@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,6 +44,16 @@ async def _pods(kube: KubeClient) -> list[Object]:
             return await kube.list("v1", "Pod", namespace="kube-system")
     except (AutarkyError, TimeoutError):
         return []
+
+
+async def pods_by_app(kube: KubeClient) -> dict[str, list[Object]]:
+    """Those that are Ready; none of an app that has one which is not. Empty while the API does not answer."""
+    found, unready = defaultdict[str, list[Object]](list), set[str]()
+    for pod in await _pods(kube):
+        found[_app(pod)].append(pod)
+        if not _is_ready(pod):
+            unready.add(_app(pod))
+    return {app: pods for app, pods in found.items() if app not in unready}
 
 
 def _enough(pods: list[Object], wanted: dict[str, int]) -> bool:

@@ -5,7 +5,7 @@
     ha_up      as up, of three control nodes and a worker
     ha_reboot  power cut of all four at once
 
-`quorum` and `backup` are not among them, and run by themselves.
+`quorum`, `backup`, `upgrade` and `ha_upgrade` are not among them, and run by themselves.
 
 About an hour. Nothing else should run on the machine meanwhile. What was measured is kept as JSON; `./run bench record`
 makes docs/measurements.md of it.

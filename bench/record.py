@@ -1,5 +1,5 @@
 """Make docs/measurements.md of a run of all benchmarks, whose record becomes bench/measurements.json. Commit both. The
-record of a benchmark that is run by itself (`backup`, `quorum`) becomes bench/apart/NAME.json instead.
+record of a benchmark that is run by itself (such as `quorum`) becomes bench/apart/NAME.json instead.
 
     ./run bench record FILE
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,8 +52,9 @@ def _load_our_profile() -> None:
 
 
 def _leave_out_the_users_own_releases() -> None:
-    """Which releases there are is said by the tree, not by the machine. AUTARKY_RELEASES, given, is honoured."""
-    os.environ.setdefault("AUTARKY_RELEASES", "/nonexistent")
+    """Which releases there are is said by the tree, not by the machine: the product's, and those of `releases/`, which
+    scenarios come from. AUTARKY_RELEASES, given, is honoured."""
+    os.environ.setdefault("AUTARKY_RELEASES", str(Path(__file__).with_name("releases")))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

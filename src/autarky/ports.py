@@ -168,10 +168,18 @@ class Kube(Protocol):
         ...
 
     async def delete(
-        self, api_version: str, kind: str, name: str, namespace: str | None = None, *, grace_seconds: int | None = None
+        self,
+        api_version: str,
+        kind: str,
+        name: str,
+        namespace: str | None = None,
+        *,
+        grace_seconds: int | None = None,
+        as_read: Object | None = None,
     ) -> bool:
         """Ask for the deletion; False if the object was absent. `grace_seconds`: overrides the pod's own grace period;
-        it may be shortened while the pod terminates, never extended."""
+        it may be shortened while the pod terminates, never extended. `as_read`: the object as it was read; Conflict,
+        and nothing is deleted, where it is another one by now or was changed (its uid and resourceVersion)."""
         ...
 
     async def evict(self, namespace: str, pod: str) -> bool:
@@ -196,6 +204,11 @@ class Kube(Protocol):
     async def logs(
         self, namespace: str, pod: str, *, container: str | None = None, previous: bool = False, tail: int | None = None
     ) -> str: ...
+
+    async def lines(self, path: str, beginnings: Collection[str]) -> Sequence[str]:
+        """Of a text that an API server has beside its objects, such as /metrics, the lines that begin with one of
+        these. The text may have some hundred megabytes, and these lines a few: then Unreachable."""
+        ...
 
     async def healthy(self, path: str = "/readyz", *, timeout: float = HEALTH) -> str | None:
         """None if the path answers 200, else a short sentence saying what was seen. Never raises."""
@@ -324,8 +337,11 @@ class Machines(Protocol):
         """The host of a node (or of an external etcd), or None while its machine does not exist."""
         ...
 
-    def locked(self, command: str, tell: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
-        """Lock the machines for the block: those that run, and those that `ensure` creates.
+    def locked(
+        self, command: str, tell: Callable[[str], None], *, minority: bool = False
+    ) -> AbstractAsyncContextManager[None]:
+        """Lock the machines for the block: those that run, and those that `ensure` creates. minority: only those
+        of control nodes, and also where most of them do not answer, as long as one does; no worker has a say then.
 
         `command` is what others see, `tell` gets one sentence about each wait. Raises Conflict if somebody else
         holds a lock, and Unreachable or UserError for a machine that cannot be used.

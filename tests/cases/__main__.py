@@ -7,6 +7,7 @@ carried out.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -32,6 +33,7 @@ from cases.running import (
 )
 from cases.shards import parse_shard, shard
 from cases.situation import Situation
+from cases.tree import ROOT
 
 
 def check(_: argparse.Namespace) -> int:
@@ -132,7 +134,7 @@ def run_cases(arguments: argparse.Namespace) -> int:
     if unknown:
         raise ValueError(f"no case is called {', '.join(unknown)}")
     wanted = situation.around(case for case in situation.cases if _is_named(case.id, arguments.cases))
-    return run_groups(shard(wanted, 1, 1), _runner(situation, arguments))
+    return run_groups(shard(wanted, 1, 1), Runner(situation.run_by_hand if arguments.record else None))
 
 
 def _is_named(case: str, names: Sequence[str]) -> bool:
@@ -201,6 +203,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     arguments = parser().parse_args()
+    # Also those that scenarios come from, as in tests/conftest.py; for whatever is run or built from here, too.
+    os.environ.setdefault("AUTARKY_RELEASES", str(ROOT / "tests/releases"))
     try:
         status: int = arguments.does(arguments)
     except (ValueError, RuntimeError, BadRecord, UnknownBase) as error:

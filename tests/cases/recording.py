@@ -18,7 +18,7 @@ import pytest
 
 from cases.changes import hashes_now
 from cases.listing import place_of
-from cases.records import RECORDS, Record, latest_run, read_all, write
+from cases.records import RECORDS, Record, read_all, run_by_hand, write
 from cases.tree import tree_hash
 
 OTHER_LENGTHS = ("AUTARKY_ROUNDS", "AUTARKY_EVERY_WRITE", "AUTARKY_RENEWALS")
@@ -29,14 +29,14 @@ LARGE_SETUP = 30.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", help="record each case that passes (tests/cases/records)")
-    parser.addoption("--record-run", type=int, metavar="N", help="as of run N (default: the next one)")
+    parser.addoption("--record-run", type=int, metavar="N", help="as of run N (default: the latest one)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("record", default=False):
         _refuse_other_lengths()
         run = config.getoption("record_run", default=None)
-        recorder = Recorder(latest_run(read_all()) + 1 if run is None else run)
+        recorder = Recorder(run_by_hand(read_all()) if run is None else run)
         config.pluginmanager.register(recorder, "recorder of cases")
 
 

@@ -25,7 +25,7 @@ class Record:
 
     `seconds`: of the case itself. `setup`: of its cluster, as far as that was set up when this case began; only where
     it was the first there, or set up a large part of it. `tree` and `scenario`: hashes of what passed. `run`: the
-    number of the run that wrote this, or for a new case of the latest one then.
+    number of the run that wrote this; for a new case, and for one that was run by its name, of the latest one then.
     """
 
     seconds: float | None = None
@@ -47,6 +47,12 @@ class BadRecord(Exception):
 def latest_run(records: Mapping[str, Record]) -> int:
     """The number of the last run that recorded anything; 0 before the first."""
     return max((record.run for record in records.values()), default=0)
+
+
+def run_by_hand(records: Mapping[str, Record]) -> int:
+    """As of which run cases count that somebody has named: of the latest one. They are no turn of the rotation, and
+    whoever is not among them has not waited for one run more."""
+    return max(1, latest_run(records))
 
 
 def path_of(case: str, directory: Path = RECORDS) -> Path:

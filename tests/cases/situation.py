@@ -10,7 +10,7 @@ from cases import changes
 from cases.building import missing_builds
 from cases.listing import Case, list_cases
 from cases.pieces import Piece, pieces_of
-from cases.records import Record, latest_run, read_all
+from cases.records import Record, latest_run, read_all, run_by_hand
 from cases.rotation import Candidate, as_candidate
 from cases.tree import tree_hash
 
@@ -58,6 +58,10 @@ class Situation:
     @property
     def next_run(self) -> int:
         return latest_run(self.records) + 1
+
+    @property
+    def run_by_hand(self) -> int:
+        return run_by_hand(self.records)
 
     def candidates(self, pieces: Iterable[Piece]) -> tuple[list[Candidate], dict[str, float]]:
         """Those pieces as the rotation sees them, and the seconds of what has to be built for them."""

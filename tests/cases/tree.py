@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 HASHED = (
     *("src/autarky", "tests/e2e", "examples", "docs/by-hand.md", "requirements", "pyproject.toml"),
-    *("tests/conftest.py", "tests/fakes/editions.py"),
+    *("tests/conftest.py", "tests/fakes/editions.py", "tests/releases"),
 )
 """Directories with all that is in them, and files."""
 

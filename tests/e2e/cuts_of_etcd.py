@@ -2,7 +2,8 @@
 
 Contract: the cut comes right after a write that succeeded, before any other process of the same command or agent makes
 another one. A command dies with it, as on a machine that has the same power. Each case takes a few of the writes of its
-kind, others each time (the seed is printed), and all of them with AUTARKY_EVERY_WRITE=1.
+kind, others each time (the seed is printed), and all of them with AUTARKY_EVERY_WRITE=1. Where a pass has had none that
+is drawn, one of those that it has made is drawn for the next.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from harness import COMMAND, STATE, Show, TestCluster, environment
 from parts import Draw, writes_in_parts
 from power import RETURN_SECONDS, Client, Writer, table
+from stop_after_etcds_write import PASSED
 from stop_after_write import FOLLOWING
 
+MOST_PASSES = 3
+"""In which no write is made that is drawn: not all of them are made each time."""
 EVERY_WRITE = bool(os.environ.get("AUTARKY_EVERY_WRITE"))
 TIMEOUT = 7200 if EVERY_WRITE else 900
 PATHS = r"/var/lib/etcd(/|$)|/kubernetes/manifests/\.?etcd-|/var/lib/autarky/(state|etcd)|/standby/kube-apiserver(/|$)"
@@ -42,6 +46,27 @@ class Share:
     draw: Draw
     most: int
 
+    def again(self, passed: Collection[str]) -> Share | None:
+        """After a pass in which none of its writes was drawn; None where none was made that could be drawn."""
+        drawn = self.draw.one_of_these(passed)
+        return None if drawn is None else replace(self, draw=drawn)
+
+
+@dataclass
+class Traced:
+    """What is known of a pass, as it comes."""
+
+    cut_after: str | None = None
+    passed: list[str] = field(default_factory=list)
+    """Writes of the share that were made and not drawn."""
+
+    def read(self, output: Iterable[str]) -> None:
+        for line in map(str.strip, output):
+            if line.startswith(PASSED):
+                self.passed.append(line.removeprefix(PASSED))
+            else:
+                self.cut_after = line
+
 
 def of_kinds(kinds: dict[str, str], *, one_of: int, most: int = 3) -> pytest.MarkDecorator:
     """A case for each of these kinds of writes, and one for what is of none: of `one_of` writes one is drawn."""
@@ -53,23 +78,23 @@ def of_kinds(kinds: dict[str, str], *, one_of: int, most: int = 3) -> pytest.Mar
 @pytest.fixture
 def share(request: pytest.FixtureRequest, seed: str) -> Share:
     writes, one_of, most = request.param
-    return Share(writes, Draw(seed, 1 if EVERY_WRITE else one_of, ("",)), 1000 if EVERY_WRITE else most)
+    return Share(writes, Draw(seed, 1 if EVERY_WRITE else one_of, ()), 1000 if EVERY_WRITE else most)
 
 
 @contextmanager
 def _stopped_after_write(
     cluster: TestCluster, node: str, command: int, share: Share, taken: Iterable[str]
-) -> Iterator[list[str]]:
+) -> Iterator[Traced]:
     """As `power.stopped_after_drawn_write`; command: a process that is followed instead of the agents, or 0."""
     init = 0 if command else _init_process(cluster, node)
     which = [PATHS, share.writes, json.dumps(sorted(taken)), json.dumps(asdict(share.draw))]
-    found: list[str] = []
+    found = Traced()
     argv = [sys.executable, str(_TRACER), str(init), str(command), *which]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as tracer:
         assert tracer.stdout is not None
         output = tracer.stdout
         assert output.readline().strip() == FOLLOWING
-        reader = threading.Thread(target=lambda: found.extend(line.strip() for line in output))
+        reader = threading.Thread(target=found.read, args=(output,))
         reader.start()
         try:
             yield found
@@ -85,9 +110,9 @@ def _init_process(cluster: TestCluster, node: str) -> int:
 
 def cut_in_command(
     cluster: TestCluster, argv: Sequence[str], share: Share, taken: Iterable[str], hosts: Sequence[str] = ("n1",)
-) -> str | None:
-    """Start the command, and cut the power of these hosts after one of its writes: which; None where it ended well
-    without."""
+) -> Traced:
+    """Start the command, and cut the power of these hosts after one of its writes; where it had none that is drawn it
+    has ended well."""
     with tempfile.TemporaryFile("w+") as said:
         command = subprocess.Popen(
             [*_HELD, *COMMAND, *argv],
@@ -100,20 +125,18 @@ def cut_in_command(
         try:
             with _stopped_after_write(cluster, hosts[0], command.pid, share, taken) as found:
                 command.send_signal(signal.SIGCONT)
-                while not found and command.poll() is None:
+                while found.cut_after is None and command.poll() is None:
                     time.sleep(0.1)
-                if found:
+                if found.cut_after is not None:
                     _kill_with_children(command.pid)  # all stand still; what enters a host has a foot outside of it
                     cluster.announce()
                     cluster.autarky("lab", "cut", "--lab", cluster.name, *hosts)
         finally:
             _kill_with_children(command.pid)
             status = command.wait()
-        if found:
-            return found[0]
         said.seek(0)
-        assert status == 0, said.read()[-4000:]
-        return None
+        assert found.cut_after is not None or status == 0, said.read()[-4000:]
+        return found
 
 
 def _kill_with_children(process: int) -> None:
@@ -137,21 +160,33 @@ def cut_after_writes_of(
 ) -> list[tuple[float, float, str]]:
     """Of a command: (seconds until the API answers after power on, until it was run `again`, the write)."""
     cuts: list[tuple[float, float, str]] = []
+    passes = 0
     while len(cuts) < share.most:
         prepare()
-        write = cut_in_command(cluster, argv, share, [write for _, _, write in cuts], hosts)
-        if write is None:
+        found = cut_in_command(cluster, argv, share, [write for _, _, write in cuts], hosts)
+        if found.cut_after is None:
             check()
-            break
+            passes += 1
+            if cuts:
+                break
+            share = redrawn(share, found, passes)
+            continue
         began = time.monotonic()
         cluster.autarky("lab", "start", "--lab", cluster.name, *hosts, "-o", "plain")
         on = time.monotonic() - began
         again()
         cluster.announcements_end()
-        cuts.append((on, time.monotonic() - began, write))
+        cuts.append((on, time.monotonic() - began, found.cut_after))
         check()
-    assert cuts, "none of these writes was made"
     return cuts
+
+
+def redrawn(share: Share, found: Traced, passes: int) -> Share:
+    """After so many passes without a cut."""
+    drawn = share.again(found.passed)
+    assert drawn is not None, "none of these writes was made"
+    assert passes < MOST_PASSES, f"none of the writes was drawn in {passes} passes, of the last: {found.passed}"
+    return drawn
 
 
 def cut_after_writes_of_agents(
@@ -168,18 +203,28 @@ def cut_after_writes_of_agents(
     """`begin` makes the agents work until it is `over`, with no help after a cut: (seconds until the API answers after
     power on, until it is over, the write). All the time but while it has no power somebody writes."""
     cuts: list[tuple[float, float, str]] = []
+    passes = 0
     while len(cuts) < share.most:
         acknowledged = len(writer.acknowledged)
         with _stopped_after_write(cluster, node, 0, share, [write for _, _, write in cuts]) as found:
             with writer.writing():
                 begin()
-                cluster.wait("a write was made, or all is done", lambda: found or over(), seconds=seconds, pause=0.5)
-                if found:
+                cluster.wait(
+                    "a write was made, or all is done",
+                    lambda found=found: found.cut_after is not None or over(),
+                    seconds=seconds,
+                    pause=0.5,
+                )
+                if found.cut_after is not None:
                     cluster.announce()
                     cluster.autarky("lab", "cut", "--lab", cluster.name, node)
-            if not found:
+            if found.cut_after is None:
                 check()
-                break
+                passes += 1
+                if cuts:
+                    break
+                share = redrawn(share, found, passes)
+                continue
         assert len(writer.acknowledged) > acknowledged, "nothing was written that could be lost"
         began = time.monotonic()
         cluster.autarky("lab", "start", "--lab", cluster.name, node, "-o", "plain")
@@ -188,9 +233,8 @@ def cut_after_writes_of_agents(
         with writer.writing():
             cluster.wait("what was interrupted is over", over, seconds=seconds, pause=0.5)
         cluster.announcements_end()
-        cuts.append((answers, time.monotonic() - began, found[0]))
+        cuts.append((answers, time.monotonic() - began, found.cut_after))
         check()
-    assert cuts, "none of these writes was made"
     return cuts
 
 

@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 REST = "rest"
+_NONE = 2**33
+"""One of so many is none, but for one name in four thousand million."""
 
 
 def names_of_parts(parts: int) -> list[str]:
@@ -55,6 +57,13 @@ class Draw:
             return False
         drawn = zlib.crc32(f"{self.seed} {write}".encode()) % self.one_of == 0
         return drawn or any(re.match(kind, write) for kind in self.missing(taken))
+
+    def one_of_these(self, passed: Collection[str]) -> Draw | None:
+        """After a pass in which none was drawn: a draw of one that was made in it. None where none was made."""
+        if not passed:
+            return None
+        write = min(passed, key=lambda one: zlib.crc32(f"{self.seed} again {one}".encode()))
+        return Draw(self.seed, _NONE, (f"{re.escape(write)}$",))
 
     def missing(self, taken: Collection[str]) -> list[str]:
         """The kinds of which none has been taken."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
 from agreement import difference
+from documented import page, steps_below
 from ha import CONTROL
 from harness import Ended, TestCluster, environment, kubectl_of_the_default_version
 
@@ -110,13 +110,21 @@ def nothing_is_left_over(cluster: TestCluster, node: str) -> None:
 
 # --- as documented ---------------------------------------------------------------------------------------
 
-_DOCUMENT = (Path(__file__).parents[2] / "docs/recovery.md").read_text()
+_DOCUMENT = page("recovery.md")
+_WITH_THE_CLUSTER = """\
+case "$1 ${2:-}" in
+  "recover "* | "payload get" | "backup keygen" | "up -f") ;;
+  "kubectl "*) shift; set -- kubectl --cluster NAME "$@" ;;
+  "lab "*) of=$2; shift 2; set -- lab "$of" --lab NAME "$@" ;;
+  *) set -- "$@" --cluster NAME ;;
+esac
+"""
+"""What makes the cluster of a scenario the only one there is, in a command that may name one."""
 
 
 def documented(heading: str) -> list[str]:
     """The commands under that heading of docs/recovery.md, block by block."""
-    [section] = [part for part in re.split(r"^## ", _DOCUMENT, flags=re.MULTILINE) if part.startswith(f"{heading}\n")]
-    return re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    return [step.commands for step in steps_below(_DOCUMENT, heading)]
 
 
 def typed(cluster: TestCluster, desk: Path, commands: str) -> str:
@@ -124,10 +132,10 @@ def typed(cluster: TestCluster, desk: Path, commands: str) -> str:
     this one, and the cluster the only one there is."""
     programs = desk / "bin"
     programs.mkdir(exist_ok=True)
-    named = f'case "$1" in recover) set -- "$@" ;; *) set -- "$@" --cluster {cluster.name} ;; esac'
+    named = _WITH_THE_CLUSTER.replace("NAME", cluster.name)
     of_kubectl = f"--kubeconfig={cluster.directory}/kubeconfig"
     for name, line in {
-        "autarky": f'{named}\nexec {shlex.join(cluster.command)} "$@"',
+        "autarky": f'{named}exec {shlex.join(cluster.command)} "$@"',
         "kubectl": f'exec {kubectl_of_the_default_version()} {of_kubectl} "$@"',
     }.items():
         (programs / name).write_text(f"#!/bin/sh\n{line}\n")

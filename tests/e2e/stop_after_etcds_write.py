@@ -3,7 +3,8 @@
     python stop_after_etcds_write.py INIT_PID COMMAND_PID PATHS WRITES TAKEN DRAW
 
 COMMAND_PID is the command's process on this machine, or 0: then the agents are followed. What a command starts in a
-host are its children, so no process is missed. In a name the ids of recoveries, times and random parts are a star.
+host are its children, so no process is missed. Writes that were not drawn are said as well ("passed NAME", once), so
+that one of them can be drawn where none was. In a name the ids of recoveries, times and random parts are a star.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import json
 import re
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from parts import Draw
 from stop_after_write import _FOLLOW_ALL, _INTERRUPT, _SEIZE, Tracer, _ptrace, _say
 
+PASSED = "passed "
 _RANDOM = (
     (re.compile(r"\brecovery\.[0-9a-f]{12}\b"), "recovery.*"),
     (re.compile(r"\b(kept|second)\.[0-9TZ]+[.0-9a-f]*"), r"\1.*"),
@@ -34,6 +36,7 @@ def named(write: str) -> str:
 @dataclass
 class OfEtcd(Tracer):
     command: int = 0
+    passed: set[str] = field(default_factory=set)
 
     def _seize_new(self) -> None:
         """Of a command its first process: all others come to us as its children."""
@@ -47,7 +50,13 @@ class OfEtcd(Tracer):
 
     def _system_call(self, tid: int) -> str | None:
         made = super()._system_call(tid)
-        return None if made is None else named(made)
+        if made is None:
+            return None
+        name = named(made)
+        if name not in self.passed and self.writes.match(name) and not self.draw.takes(name, self.taken):
+            self.passed.add(name)
+            _say(f"{PASSED}{name}")
+        return name
 
 
 if __name__ == "__main__":

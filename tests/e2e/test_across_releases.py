@@ -24,11 +24,13 @@ from rollouts import HOSTED, condition, quiet, template
 from slots import SYSTEM, parked_agent_is_a_copy
 
 from autarky.control.cluster_file.decide import defaults
-from autarky.model.defaults import FIRST
+from autarky.model.defaults import FIRST, newest
 from fakes.editions import SECOND, TOLD
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 
+LATER = TOLD.replace("of edition 2", f"of edition {newest() + 1}").replace("defaults: 2", f"defaults: {newest() + 1}")
+"""What the release after this one says, whose edition comes after all that this one has."""
 SHAPES = {"one-node": one_node, "three-and-one": three_and_one}
 STANDBYS = "/var/lib/autarky/standby"
 FROM_A_WORKER = 50.0
@@ -159,9 +161,9 @@ def test_a_later_release_with_other_defaults_changes_none_of_the_clusters_and_te
     """By the agents of that release, which `up` brings: all flags and fields stay as they are."""
     cluster, later = found.cluster, TestCluster(found.cluster.name, found.cluster.spec, later_tree(SECOND, tmp_path))
     before = {workload: template(cluster, workload) for workload in HOSTED}
-    assert TOLD in later.autarky("plan", "-f", str(cluster.file)).stdout.splitlines()
+    assert LATER in later.autarky("plan", "-f", str(cluster.file)).stdout.splitlines()
     later.up()
-    cluster.wait("the condition says it", lambda: condition(cluster, "DefaultsCurrent").get("message") == TOLD)
+    cluster.wait("the condition says it", lambda: condition(cluster, "DefaultsCurrent").get("message") == LATER)
     assert condition(cluster, "DefaultsCurrent")["status"] == "False"
     assert {workload: template(cluster, workload) for workload in HOSTED} == before
     assert file_that_is_kept(cluster) == {**found.file, "defaults": FIRST}

@@ -1,18 +1,20 @@
 """An etcd of somebody else, with a CA of its own, moves into the cluster under load: the control node joins it with a
-certificate of that CA.
+certificate of that CA. And out again, to a member that somebody starts as the page says.
 
 The tests build on each other.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 from ha import member_phases
 from harness import Show, TestCluster
 from migrations import dialled, members, moved
-from somebodys_etcd import INSIDE, STORE, Authority, address_of, outside, start_etcd
+from somebodys_etcd import DIRECTORY, INSIDE, STORE, Authority, address_of, outside, start_etcd
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900, func_only=True)]
 
@@ -77,3 +79,23 @@ def test_its_certificates_are_the_clusters_own_at_the_end(cluster: TestCluster) 
     assert trusted.count("BEGIN CERTIFICATE") == 1
     assert trusted == cluster.shell("n1", f"cat {pki}/ca.crt")
     assert not cluster.shell("n1", f"ls {pki} | grep peers-ca || true").strip()
+
+
+@pytest.mark.chain("own")
+def test_it_moves_out_again_to_a_member_that_was_started_as_the_page_says(
+    cluster: TestCluster, tmp_path: Path, show: Show
+) -> None:
+    address = address_of(cluster, STORE)
+    cluster.shell(STORE, f"systemctl stop somebodys-etcd; systemctl reset-failed; mv {DIRECTORY}/data {DIRECTORY}/old")
+    page = (Path(__file__).parents[2] / "docs/etcd.md").read_text()
+    [block] = [one for one in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "member add" in one]
+    said = cluster.shell("n1", block.replace("192.0.2.50", address))
+    [initial] = re.findall(r'^ETCD_INITIAL_CLUSTER="(.*)"$', said, re.MULTILINE)
+    same = Authority(tmp_path, cluster.directory / "pki/etcd")
+    same.issue("db1", address, "127.0.0.1")
+    same.issue("apiserver")
+    start_etcd(cluster, same, address, initial=initial, state="existing")
+    moved(cluster, show, outside(same, address))
+    assert dialled(cluster) == {f"https://{address}:2379"}
+    assert not cluster.shell("n1", "pgrep -x etcd || true").strip()
+    assert "nothing was changed" in cluster.up().stdout

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ha import CONTROL, cut, nothing_lost, start, wait_until_healthy
+from ha import CONTROL, cut, member_objects, nothing_lost, start, wait_until_healthy
 from harness import TestCluster, kill_when
 from one_etcd import one_etcd_at_a_time
 from power import Client, Writer
@@ -148,14 +148,30 @@ def test_another_node_takes_the_place_of_one_that_is_gone(cluster: TestCluster, 
     """With no command: its label is enough. What is documented then forgets the machine."""
     cluster.kubectl("patch", "controlplane", "cluster", "--type=merge", "-p", json.dumps(SOON))
     with cluster.probed() as reports:
-        cluster.autarky("lab", "remove", "--lab", cluster.name, "n3")
+        before = _member_id(cluster, "n3")
+        cut(cluster, "n3")
         cluster.kubectl("label", "node", "n4", "node-role.kubernetes.io/control-plane=")
         members_agree(cluster, ["n1", "n2", "n4"])
     nothing_lost(reports[0])
+    _joins_as_another_member(cluster, "n3", before)
+    cluster.autarky("lab", "remove", "--lab", cluster.name, "n3")
     _, commands = documented("One machine is gone")
     typed(cluster, tmp_path, commands)
     members_agree(cluster, ["n1", "n2", "n4"])
     assert nodes_of(cluster) == ["n1", "n2", "n4"]
+
+
+def _joins_as_another_member(cluster: TestCluster, node: str, before: str) -> None:
+    """A machine that was replaced comes back, and is a control node: with the data that it had it starts no more."""
+    with one_etcd_at_a_time(cluster, *CONTROL, "n4"):
+        start(cluster, node)
+        members_agree(cluster, [*CONTROL, "n4"])
+    assert [name for name in data_of(cluster, node) if name.startswith("kept.")]
+    assert _member_id(cluster, node) != before
+
+
+def _member_id(cluster: TestCluster, node: str) -> str:
+    return str(member_objects(cluster)[node]["status"]["memberID"])
 
 
 def nodes_of(cluster: TestCluster) -> list[str]:

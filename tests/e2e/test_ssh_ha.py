@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from ha import CONTROL, etcd_members, wait_until_healthy
-from harness import TestCluster
+from harness import COMMAND, TestCluster, environment
 from machines import Machines
 
 from autarky.render.values import CONTROL_PLANE_REQUESTED
@@ -38,7 +40,8 @@ def test_up_by_ssh_brings_up_three_control_nodes_and_a_worker(machines: Machines
     cluster.up()
     wait_until_healthy(cluster)
     assert etcd_members(machines.driver, "n1") == set(CONTROL)
-    assert "up: unchanged" in cluster.up().stderr
+    again = cluster.up().stderr
+    assert "up: unchanged" in again, again
 
 
 def test_pods_of_users_run_on_the_worker_only(cluster: TestCluster) -> None:
@@ -48,6 +51,26 @@ def test_pods_of_users_run_on_the_worker_only(cluster: TestCluster) -> None:
     nodes = cluster.kubectl("get", "pods", "-l", "app=theirs", "-o", "jsonpath={.items[*].spec.nodeName}")
     assert set(nodes.split()) == {"n4"}
     cluster.kubectl("delete", "deployment", "theirs")
+
+
+def test_with_the_quorum_and_the_state_directory_lost_login_and_one_command_bring_it_back(
+    machines: Machines, cluster: TestCluster, tmp_path: Path
+) -> None:
+    """Of the administrator's machine nothing is left but the way to the hosts."""
+
+    def elsewhere(*argv: str) -> None:
+        env = {**environment(), "XDG_STATE_HOME": str(tmp_path)}
+        done = subprocess.run([*COMMAND, *argv], env=env, capture_output=True, text=True, check=False, timeout=600)
+        assert done.returncode == 0, done.stderr
+
+    machines.driver.autarky("lab", "cut", "--lab", machines.lab, "n2", "n3")
+    cluster.wait("the API is gone", lambda: not cluster.api_answers(), seconds=60)
+    elsewhere("login", "n1", "--ssh-config", str(machines.ssh_config), "-o", "plain")
+    elsewhere("etcd", "recover-quorum", "--cluster", cluster.name, "--yes", "-o", "plain")
+    cluster.wait("the API answers", cluster.api_answers, seconds=60)
+    machines.driver.autarky("lab", "start", "--lab", machines.lab, "n2", "n3", "-o", "plain")
+    wait_until_healthy(cluster)
+    assert etcd_members(machines.driver, "n1") == set(CONTROL)
 
 
 def test_a_worker_leaves_by_ssh_and_its_machine_is_clean(machines: Machines, cluster: TestCluster) -> None:

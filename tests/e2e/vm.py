@@ -37,7 +37,7 @@ from autarky.lab.network import POOL, LabNetwork, free_subnet, machine_networks
 from autarky.lab.tools import DIE_WITH_US, tool
 from autarky.payload import Payload, default_version, get_payload, load_release
 from autarky.payload.template import containerd_template, copy_template
-from autarky.phases.prepare import STORE
+from autarky.phases.binaries import STORE
 from autarky.phases.supply import GROUPS
 from autarky.render.node import BINARIES
 from autarky.store import waiting_lock

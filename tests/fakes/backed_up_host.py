@@ -7,6 +7,7 @@ revision of this member, however far that is behind. `saved` counts them.
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,8 @@ class BackedUpHost(FakeHost):
     own: int = 500
     entry: tuple[int, int] = (3, 900)
     alarms: Sequence[int] = ()
+    plane: str = ""
+    """What etcd has of the ControlPlane."""
     saved: int = 0
     asked: list[str] = field(default_factory=list)
 
@@ -73,6 +76,8 @@ class BackedUpHost(FakeHost):
         match arguments:
             case ["get", "revision-of-the-store", "--keys-only"]:
                 return {"header": {"revision": self.quorum}}
+            case ["get", key] if key.endswith("/controlplanes/cluster"):
+                return {"kvs": [{"value": b64encode(self.plane.encode()).decode()}]} if self.plane else {}
             case ["alarm", "list"]:
                 return {"alarms": [{"memberID": 1, "alarm": one} for one in self.alarms]}
         raise AssertionError(f"the fake etcd does not know {arguments}")

@@ -32,13 +32,16 @@ _REFUSED = Completed(1, b"", "Error: etcdserver: permission denied")
 
 @dataclass
 class CopyingEtcd(MigratingEtcd):
-    """hangs: members that are copied do not answer. lags: so many snapshots lack something. size: of the database, in
-    bytes. puts_back: what the standby uses that an agent puts back, once, when there is a new one. acknowledged: what
-    a client has written."""
+    """hangs: members that are copied do not answer. lags: so many snapshots lack something. loses: all of them lack a
+    key, which their revision does not show. size: of the database, in bytes. leaks: it answers everybody all the same.
+    puts_back: what the standby uses that an agent puts back, once, when there is a new one. acknowledged: what a client
+    has written."""
 
     hangs: bool = False
     lags: int = 0
     size: int = 0
+    leaks: bool = False
+    loses: bool = False
     puts_back: str = ""
     acknowledged: set[str] = field(default_factory=set)
 
@@ -183,14 +186,17 @@ class CopyingHost(MigratingHost):
             for path in self._below(f"{directory}/member"):
                 del self.files[path]
             self.process = False
-        for path in self._below(work):
-            del self.files[path]
+        unmarked = 'rm -f "$2/ready"' in returning.REMOVE.partition('rm -rf "$2"')[0]
+        for what in [[f"{work}/ready"] if unmarked else [], self._below(f"{work}/new"), self._below(work)]:
+            self._act("remove a part of the copy")  # power may go between any two files
+            for path in what:
+                self.files.pop(path, None)
 
     def _ctl(self, argv: Sequence[str], password: str | None, given: str) -> Completed:
         member, arguments = self._asked(argv[1].partition(",")[0]), list(argv[6:-1])
         cluster = None if member is None else member._answering()
         values = {} if cluster is None else self.etcd.values[cluster]
-        if values.get("on") and password != values["users"].get(tools.ROOT):
+        if values.get("on") and not self._copies.leaks and password != values["users"].get(tools.ROOT):
             return _REFUSED
         found = None if cluster is None else self._looked(values, arguments) or self._changes(values, arguments, given)
         return found or self._etcdctl(argv)
@@ -247,6 +253,8 @@ class CopyingHost(MigratingHost):
 
     def _save(self, path: str, values: dict[str, Any]) -> None:
         found = copy.deepcopy(values)
+        if self._copies.loses:
+            found["keys"].popitem()
         if self._copies.lags:
             self._copies.lags -= 1
             found["revision"] -= 1

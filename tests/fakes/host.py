@@ -28,8 +28,10 @@ from autarky.model import ports
 from autarky.model.components import WITH_STANDBY
 from autarky.model.facts import HostFacts
 from autarky.model.files import File
+from autarky.phases import kubelets
 from autarky.phases.prepare import CTR, PINNED
 from autarky.ports import Completed
+from autarky.render import node as render_node
 from fakes.clusters import FACTS
 from fakes.disk import CannotBe, Disk
 
@@ -68,6 +70,8 @@ class FakeHost:
     `balanced` says."""
     kubelet_version: str | None = None
     """Of the binary on the disk; None: there is none."""
+    kubelet_program: str = ""
+    """What the kubelet's link pointed to when it was started; empty: none was, or it has no link."""
     log: list[str] = field(default_factory=list)
     timers: dict[str, list[str]] = field(default_factory=dict)
     """What the host does by itself later."""
@@ -202,14 +206,22 @@ class FakeHost:
                 said = self._standby(arguments)
             case ["sh", "-c", script, "sh", *paths]:
                 said = self._script(script, paths, stdin)
-            case ["sh", "-c", script] if "kill -USR2" in script:
-                self._act("reload the load balancer")
+            case ["sh", "-c", script]:
+                said = self._one_script(script)
             case ["bash", "-c", script]:
                 said = _said("HTTP/1.0 200 OK" if self._says_ok(script) else "HTTP/1.0 503 Service Unavailable")
             case _:
                 assert tuple(argv[: len(CTR)]) == CTR, f"the fake host does not know {argv}"
                 said = self._ctr(argv[len(CTR) :])
         return said
+
+    def _one_script(self, script: str) -> Completed:
+        if script == kubelets.PROGRAM:
+            runs = self.kubelet_program if "kubelet" in self.active_units else ""
+            return _said(runs) if runs else _failed(1, "")
+        assert "kill -USR2" in script, f"the fake host does not know {script}"
+        self._act("reload the load balancer")
+        return _said("")
 
     def _ls(self, path: str) -> Completed:
         if self.disk.leads_to_directory(path):
@@ -258,6 +270,8 @@ class FakeHost:
             self.units_read = {path: file[0] for path, file in self.files.items() if path.startswith(f"{UNITS}/")}
         names = {unit for unit in units if not unit.startswith("-")}
         if verb in ("start", "restart") or (verb == "enable" and "--now" in units):
+            if "kubelet" in names and (verb == "restart" or "kubelet" not in self.active_units):
+                self.kubelet_program = self.links.get(self.disk.place(render_node.BINARIES["kubelet"]), "")
             self.active_units |= names | {wanted for name in names for wanted in self._wants(name)}
         elif verb == "stop" or (verb == "disable" and "--now" in units):
             self.active_units -= names
@@ -417,7 +431,7 @@ class FakeMachines:
         return self.hosts.get(name)
 
     @asynccontextmanager
-    async def locked(self, command: str, tell: object) -> AsyncIterator[None]:
+    async def locked(self, command: str, tell: object, *, minority: bool = False) -> AsyncIterator[None]:
         yield
 
     async def discard(self, name: str, progress: object) -> bool:

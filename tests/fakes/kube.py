@@ -6,7 +6,8 @@ server-side apply (see merging.py). It does not validate, default, authorize or 
 stays what it is until the test writes its status.
 
 For tests: `outage` makes every call fail and every watch break off; `unhealthy` is what `healthy` says;
-`pod_logs` is what `logs` returns; `put` writes an object as a controller would, status included.
+`pod_logs` is what `logs` returns, and `metrics` what /metrics has; `put` writes an object as a controller would, status
+included.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -48,6 +49,7 @@ class FakeKube:
     outage: str | None = None
     unhealthy: str | None = None
     pod_logs: dict[tuple[str, str], str] = field(default_factory=dict)
+    metrics: str = "# TYPE process_open_fds gauge\nprocess_open_fds 1\n"
     _objects: dict[Key, Object] = field(default_factory=dict)
     _applied: dict[Key, dict[str, Object]] = field(default_factory=dict)
     """Manager → what it applied last."""
@@ -169,6 +171,12 @@ class FakeKube:
         lines = self.pod_logs[(namespace, pod)].splitlines(keepends=True)
         return "".join(lines[-tail:] if tail is not None else lines)
 
+    async def lines(self, path: str, beginnings: Collection[str]) -> Sequence[str]:
+        await self._arrive()
+        if path != "/metrics":
+            raise ApiError(404, "NotFound", "404 page not found")
+        return [line for line in self.metrics.splitlines() if line.startswith(tuple(beginnings))]
+
     async def healthy(self, path: str = "/readyz", *, timeout: float = HEALTH) -> str | None:
         return self.outage or self.unhealthy
 
@@ -234,7 +242,14 @@ class FakeKube:
         return await self.delete("v1", "Pod", pod, namespace)
 
     async def delete(
-        self, api_version: str, kind: str, name: str, namespace: str | None = None, *, grace_seconds: int | None = None
+        self,
+        api_version: str,
+        kind: str,
+        name: str,
+        namespace: str | None = None,
+        *,
+        grace_seconds: int | None = None,
+        as_read: Object | None = None,
     ) -> bool:
         await self._arrive()
         self._resource(api_version, kind).object(name, namespace)
@@ -242,6 +257,10 @@ class FakeKube:
         live = self._objects.get(key)
         if live is None:
             return False
+        if as_read is not None and any(
+            live["metadata"][one] != as_read["metadata"][one] for one in ("uid", "resourceVersion")
+        ):
+            raise Conflict("Conflict: the UID or the ResourceVersion in the precondition is another one")
         if live["metadata"].get("finalizers"):
             doomed = deepcopy(live)
             doomed["metadata"].setdefault("deletionTimestamp", _now())

@@ -30,6 +30,7 @@ from autarky.etcd.data import Identity, identity_in
 from autarky.model.etcd_members import peer_url
 from autarky.model.facts import HostFacts
 from autarky.model.files import File
+from autarky.phases.migration import looking
 from autarky.phases.recovery import state
 from autarky.places import ETCD_DATA, ETCD_FENCE, ETCD_FENCED, MANIFESTS
 from autarky.ports import Completed
@@ -170,6 +171,8 @@ class RecoveringHost(FakeHost):
     process: bool = False
     fails: dict[str, str] = field(default_factory=dict)
     free: int = 10**12
+    dialled: frozenset[str] = frozenset()
+    """What its API servers use as etcd, where a command asks that."""
     restarted: list[str] = field(default_factory=list)
 
     # --- for tests ---
@@ -278,6 +281,8 @@ class RecoveringHost(FakeHost):
 
     def _completed(self, argv: list[str], stdin: bytes) -> Completed:
         match argv:
+            case ["bash", "-c", looking.SCRIPT, "look", "dialled"]:
+                return _said("\n".join(sorted(self.dialled)))
             case ["bash", "-c", state.SCRIPT, "recover", step, *arguments]:
                 done = self._step(step, arguments, stdin)
             case ["bash", "-c", script, "bash", _] if "kill -KILL" in script:

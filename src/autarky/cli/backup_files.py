@@ -6,23 +6,25 @@ import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autarky import __version__, places
 from autarky.archive import Directory, Lock, Unlock, opened
-from autarky.archive.contents import CLUSTER_FILE, SNAPSHOT, Contents, checked
+from autarky.archive.contents import CLUSTER_FILE, CONTROL_PLANE, HOST, SNAPSHOT, Contents, checked
 from autarky.archive.keeping import description, digest, keep
 from autarky.archive.streams import drain
-from autarky.errors import Refused, Unreachable, UserError
-from autarky.etcd import snapshots
+from autarky.control.backup.decide.fitting import SAME_CLUSTER
+from autarky.errors import AutarkyError, Refused, Unreachable, UserError
+from autarky.etcd import EtcdTools, snapshots
 from autarky.etcd.snapshots import Tried
 from autarky.model.versions import Version
-from autarky.payload import Release, etcd_version, get_payload, load_etcd, load_release
+from autarky.payload import Release, etcd_version, get_payload, known_versions, load_etcd, load_release
+from autarky.pki.issue import Pair, read_pair
 from autarky.upkeep import backup
 from autarky.upkeep.patience import seconds_for
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from autarky.ports import Host, Object, Progress
 
 _SCRATCH = "backup-to-administrator"
+PKI = f"{HOST}{places.PKI.removeprefix('/')}/"
+"""Where an archive has the keys and certificates of a control node."""
 
 
 # --- making --------------------------------------------------------------------------------------------
@@ -44,6 +48,7 @@ async def bring(
     for path in (to, _beside(to)):
         if path.exists():
             raise UserError(f"{path} exists", fix="choose another name")
+    to = to.absolute()  # the programs that look at it run elsewhere
     host, quorum = await _fit(_sources(context, node), progress, without_quorum=without_quorum)
     marker = backup.marker_of(await host.read(places.NODE_MARKER))
     with tempfile.TemporaryDirectory(prefix=".autarky-backup-", dir=to.parent) as scratch:
@@ -54,6 +59,7 @@ async def bring(
         ) as taken:
             await host.pull(taken.path, local, lambda come: progress.progress("snapshot: bytes", come, taken.size))
             files = await backup.files_of(host)
+            plane = await _plane_of(host) if quorum else b""
         intact = await asyncio.to_thread(snapshots.intact, local)
         tried = await _tried(local, marker.kubernetes, taken.version, progress)
         record = next((one.content for one in files if one.name.endswith("/state/cluster.json")), None)
@@ -63,11 +69,28 @@ async def bring(
             files,
             made=made,
             autarky=__version__,
-            cluster={CLUSTER_FILE: record} if isinstance(record, bytes) else {},
+            cluster={
+                **({CLUSTER_FILE: record} if isinstance(record, bytes) else {}),
+                **({CONTROL_PLANE: plane} if plane else {}),
+            },
         )
         progress.note(f"sealing {sum(one.size for one in contents.files.values()):,} bytes")
         await asyncio.to_thread(keep, Directory(to.parent), to.name, contents, parts, lock, _now)
     progress.note(f"{to}: {tried.keys:,} keys of revision {tried.revision:,}, verified")
+
+
+async def _plane_of(host: Host) -> bytes:
+    """What a backup has of the ControlPlane, as etcd's quorum has it: the API may be down. Empty where etcd does not
+    say it, or has it encrypted: then the standby on the host says the version."""
+    from autarky.control.backup.decide.written_by import excerpt
+    from autarky.parsing import parsed
+    from autarky.phases.upgrade_looking import PLANE_KEY
+
+    try:
+        found = parsed(await EtcdTools(host).value(PLANE_KEY))
+    except (AutarkyError, ValueError):
+        return b""
+    return json.dumps(excerpt(found), indent=1).encode() if isinstance(found, dict) else b""
 
 
 def _sources(context: Context, node: str | None) -> list[Host]:
@@ -149,9 +172,12 @@ async def unpack(
     files: dict[str, bytes] | None = None,
 ) -> Contents:
     """Read everything, write the snapshot, and try it. UserError if anything is not what it should be. judge: may
-    refuse what the manifest says, before the rest is read; listing: as for `snapshots.tried`. files: gets all others by
-    their names; they hold keys."""
+    refuse what the manifest says, before the rest is read; listing: as for `snapshots.tried`. files: gets all others
+    by their names; they hold keys. Kubernetes' version is that of what has written the data, whatever the manifest
+    says."""
+    files = {} if files is None else files
     contents = await asyncio.to_thread(_unpack_snapshot, path, unlock, snapshot, judge, files)
+    contents = replace(contents, kubernetes=backup.version_of(contents, files))
     progress.note(f"all {len(contents.files)} files are what the manifest says")
     if not contents.etcd.quorum:
         progress.note(
@@ -167,6 +193,21 @@ async def unpack(
         )
     progress.note(f"an etcd that was started from it serves {tried.keys:,} keys of revision {tried.revision:,}")
     return contents
+
+
+def refuse_unproven(files: Mapping[str, bytes], ca: bytes | None) -> None:
+    """Refused where the archive lacks the key of that CA. Whoever knows a recipient can seal an archive for it, and can
+    write whose it is, and the digest beside it: that its maker had the key, nobody else can say."""
+    key = files.get(f"{PKI}ca.key")
+    with suppress(ValueError):
+        if key is not None and ca is not None:
+            read_pair(Pair(ca, key))
+            return
+    raise Refused(
+        SAME_CLUSTER,
+        "the archive does not have the key of the cluster's CA: it may be made by anybody who knows a recipient",
+        "use another backup",
+    )
 
 
 async def _tried(
@@ -186,13 +227,14 @@ async def _tried(
 def _etcd_for(kubernetes: str, etcd: str) -> Release:
     """A release with the etcd that belongs to that version of Kubernetes, or with the one that has written the
     snapshot, if that is newer: an older one does not start from it."""
-    release = load_release(Version.parse(kubernetes))
     try:
         written_by = Version.parse(etcd)
     except ValueError as error:
         raise UserError(f"{etcd!r} is no version of etcd", fix="use another backup") from error
-    if written_by <= etcd_version(release):
-        return release
+    if (version := Version.parse(kubernetes)) in known_versions():  # somebody may have set an image of another one
+        release = load_release(version)
+        if written_by <= etcd_version(release):
+            return release
     return load_etcd(written_by)
 
 
@@ -233,9 +275,9 @@ def _unpack_snapshot(
     unlock: Unlock,
     snapshot: Path,
     judge: Callable[[Contents], None],
-    files_wanted: dict[str, bytes] | None,
+    others: dict[str, bytes],
 ) -> Contents:
-    """Reads everything, and writes the snapshot."""
+    """Reads everything, and writes the snapshot; others: gets the other files."""
     with path.open("rb") as file, opened(file, unlock) as files:
         contents, arriving = checked(files)
         judge(contents)
@@ -244,9 +286,7 @@ def _unpack_snapshot(
                 with snapshot.open("wb") as written:
                     written.writelines(one.pieces())
             else:
-                content = b"".join(one.pieces())
-                if files_wanted is not None:
-                    files_wanted[one.name] = content
+                others[one.name] = b"".join(one.pieces())
     return contents
 
 

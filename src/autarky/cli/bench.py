@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import shutil
 import sys
 import time
@@ -12,11 +11,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from autarky.cli.options import cluster_options
+from autarky.cli.options import Duration, cluster_options
 from autarky.cli.say import say
 from autarky.cli.session import operation, run_async
 from autarky.errors import UserError
@@ -30,23 +29,6 @@ FAREWELL = 10.0
 """Seconds that a command has to exit after SIGTERM, when the probe is stopped."""
 REPORTED = 0.5
 """Seconds that the probe may be held up before the report mentions it."""
-_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>|ms|s|m|h)")
-_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-class Duration(click.ParamType[float]):
-    """A length of time: "30s", "5m", "1h", "250ms"; a plain number is seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # as click has it
-        if isinstance(value, float):
-            return value
-        match = _DURATION.fullmatch(str(value))
-        seconds = float(match["number"]) * _UNITS[match["unit"]] if match else 0.0
-        if seconds <= 0:
-            self.fail(f"{value!r} is not a length of time such as 30s, 5m or 1h", param, ctx)
-        return seconds
 
 
 @dataclass(frozen=True, slots=True)

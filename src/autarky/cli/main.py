@@ -33,6 +33,7 @@ COMMANDS = {
         "plan": LazyCommand("autarky.cli.up:plan", "Show what `up` would change."),
         "pivot": LazyCommand("autarky.cli.pivot:pivot", "Change which levels are hosted in a running cluster."),
         "unpivot": LazyCommand("autarky.cli.pivot:unpivot", "Move the control plane back to static pods."),
+        "upgrade": LazyCommand("autarky.cli.upgrade:upgrade", "Upgrade the control plane, or take that back."),
         "node": LazyCommand("autarky.cli.node:node", "Add, remove and list nodes."),
         "login": LazyCommand("autarky.cli.login:login", "Fetch a cluster's state from one of its control nodes."),
         "down": LazyCommand("autarky.cli.down:down", "Remove a cluster from its machines."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ import click
 from autarky.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
+_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>|ms|s|m|h)")
+_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def cluster_options(command: F) -> F:
@@ -66,6 +69,25 @@ abandon_option = click.option(
     help="Give up a recovery that was interrupted, while its data is not in its place: what it has fenced runs again.",
 )
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+class Duration(click.ParamType[float]):
+    """A length of time: "30s", "5m", "1h", "250ms"; a plain number is seconds."""
+
+    name = "duration"
+
+    def __init__(self, *, or_none: bool = False) -> None:
+        """or_none: 0 is a length of time, too."""
+        self.or_none = or_none
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # as click has it
+        if isinstance(value, float):
+            return value
+        match = _DURATION.fullmatch(str(value))
+        seconds = float(match["number"]) * _UNITS[match["unit"]] if match else 0.0
+        if seconds <= 0 and not (self.or_none and match):
+            self.fail(f"{value!r} is not a length of time such as 30s, 5m or 1h", param, ctx)
+        return seconds
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autarky import places
 from autarky.cli.backup import identity_option, passphrase_option, unlock_of
 from autarky.cli.options import confirm, dry_run_option, file_option, output_option, yes_option
 from autarky.cli.session import operation, run_async
@@ -91,9 +90,10 @@ async def _from_data(file: Path | None, node: str, output: str, *, dry_run: bool
 
 
 async def _recover(file: Path | None, archive: Path, unlock: Unlock, output: str, *, dry_run: bool) -> None:
-    from autarky.archive.contents import CLUSTER_FILE, HOST
+    from autarky.archive.contents import CLUSTER_FILE, CONTROL_PLANE
     from autarky.cli import backup_files
     from autarky.cli.up import bring_up
+    from autarky.control.backup.decide.written_by import comes_up_with
     from autarky.phases.borrow import ROOTS
     from autarky.phases.recovery.state import FromSnapshot, Recovery
     from autarky.workflows.recover import phases
@@ -104,11 +104,14 @@ async def _recover(file: Path | None, archive: Path, unlock: Unlock, output: str
         async with operation("open the backup", output) as progress:
             backup_files.compare_digest(archive, progress)
             contents = await backup_files.unpack(archive, unlock, snapshot, progress, files=files)
+        contents = replace(contents, kubernetes=comes_up_with(contents.kubernetes, files.get(CONTROL_PLANE)))
         record = _record(files.get(CLUSTER_FILE), archive)
-        found = _able_to_read(contents, _cluster(file, record, archive))
+        in_file = _cluster(file, record, archive)
+        found = _able_to_read(contents, _of_its_time(contents, in_file, by_file=file is not None))
         _refuse_unfit(contents, found)
-        here = f"{HOST}{places.PKI.removeprefix('/')}/"
-        roots = {name: files[here + name] for name in ROOTS if here + name in files}
+        inside = {name: f"{backup_files.PKI}{name}" for name in ROOTS}
+        roots = {name: files[path] for name, path in inside.items() if path in files}
+        backup_files.refuse_unproven(files, roots.get("ca.crt"))
         name = f"{archive.name}, made {contents.made}"
         recovery = Recovery(FromSnapshot(snapshot, name, snapshot.stat().st_size, contents.etcd.revision))
         recovery.made_of = f"made of {name}"
@@ -118,7 +121,8 @@ async def _recover(file: Path | None, archive: Path, unlock: Unlock, output: str
             (),
             (),
             dry_run=dry_run,
-            by_file=file is not None,
+            # The record in the backup has the other version: what replaces it is no file of another machine.
+            by_file=file is not None or found.kubernetes_version != in_file.kubernetes_version,
             phases=phases(recovery, roots, record, int(contents.etcd.cluster, 16)),
             initial_member=found.control_nodes[0].name,
         )
@@ -147,6 +151,24 @@ def _cluster(file: Path | None, kept: Record, archive: Path) -> Cluster:
         known_versions=versions_of_files(),
         founded=lambda _: had(dict(kept.file)),
     )
+
+
+def _of_its_time(contents: Contents, found: Cluster, *, by_file: bool) -> Cluster:
+    """With the version of Kubernetes that has written the backup. Its own file may name another one: an upgrade through
+    the API does not change it. A file that the user names must say it: later `up` would take any other one as a new
+    request."""
+    from autarky.cli.say import say
+    from autarky.control.upgrade.decide.reported import parsed
+
+    wrote, in_file = parsed(contents.kubernetes), found.kubernetes_version
+    if by_file or wrote is None or wrote == in_file:
+        return found  # refused where it does not fit
+    say(
+        f"the cluster file in the backup says Kubernetes {in_file}, and the backup was made with {wrote}: the cluster"
+        " comes up with that, and its file says so from now on",
+        err=True,
+    )
+    return replace(found, kubernetes_version=wrote)
 
 
 def _able_to_read(contents: Contents, found: Cluster) -> Cluster:

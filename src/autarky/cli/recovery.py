@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,7 @@ async def run_steps(name: str, found: Cluster, steps: Sequence[Phase[Context]], 
             output=output,
             dry_run=dry_run,
             directory=context.directory,
-            hosts_locked=context.machines.locked,
+            hosts_locked=partial(context.machines.locked, minority=True),
         )
     finally:
         await context.close()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from autarky.control.backup.decide.loss import Written
     from autarky.model.cluster import Cluster
     from autarky.phases.recovery.state import Recovery
+    from autarky.pki import PkiStore
 
 
 @click.command()
@@ -122,6 +123,7 @@ async def _restore(
     from autarky.phases.recovery.state import FromSnapshot, Recovery
 
     then: dict[str, Written] = {}
+    files: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory(prefix="autarky-restore-") as scratch:
         snapshot = Path(scratch, "snapshot.db")
         async with operation("open the backup", output) as progress:
@@ -133,28 +135,37 @@ async def _restore(
                 progress,
                 judge=lambda said: _refuse_unfit(said, found),
                 listing=lambda keys: then.update(read_keys(keys.read_bytes())),
+                files=files,
             )
+            backup_files.refuse_unproven(files, _pki(found).files().get("ca.crt"))
         name = f"{archive.name}, made {contents.made}"
         size, said = snapshot.stat().st_size, contents.etcd
-        recovery = Recovery(FromSnapshot(snapshot, name, size, said.revision, node, said.version, tuple(said.members)))
+        members, wrote = tuple(said.members), contents.kubernetes
+        recovery = Recovery(FromSnapshot(snapshot, name, size, said.revision, node, said.version, members, wrote))
         tell = TellLoss(recovery, lambda: then)
         await recover("restore", found, recovery, output, dry_run=dry_run, after_look=tell, then=lambda: then)
 
 
-def _refuse_unfit(contents: Contents, found: Cluster) -> None:
-    """What can be said before the hosts are asked which etcd they have: that of the release, or any newer one that is
-    known here (`phases.recovery.judging`)."""
+def _pki(found: Cluster) -> PkiStore:
+    """The cluster's, as this machine has it."""
     from autarky import places
-    from autarky.control.backup.decide import fitting
-    from autarky.payload import known_etcd_versions
     from autarky.pki import PkiStore
 
+    return PkiStore(places.cluster_dir(found.name) / "pki")
+
+
+def _refuse_unfit(contents: Contents, found: Cluster) -> None:
+    """What can be said before the hosts are asked which etcd they have (that of the release, or any newer one that is
+    known here) and which API servers: the file may not say that (`phases.recovery.judging`)."""
+    from autarky.control.backup.decide import fitting
+    from autarky.payload import known_etcd_versions
+
     backup = fitting.Side(contents.cluster, contents.ca, contents.kubernetes, contents.etcd.version)
-    cluster = side_of(found, PkiStore(places.cluster_dir(found.name) / "pki").fingerprint())
+    cluster = side_of(found, _pki(found).fingerprint())
     fitting.refuse_another_cluster(backup, cluster)
     if fitting.minor_of(backup.etcd) > max(fitting.minor_of(str(one)) for one in known_etcd_versions()):
         fitting.refuse_newer_etcd(backup.etcd, cluster.etcd)
-    fitting.refuse_another_kubernetes(backup.kubernetes, cluster.kubernetes)
+    fitting.refuse_no_version(backup.kubernetes)
 
 
 def side_of(found: Cluster, ca: str | None) -> Side:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from autarky.errors import Unreachable, UserError
 if TYPE_CHECKING:
     from autarky.engine.phase import Phase
     from autarky.model.cluster import Cluster
+    from autarky.model.own_add_ons import OwnAddOns
     from autarky.phases.context import Context
 
 _WHEN_BACK = (
@@ -98,8 +100,11 @@ def up(
     """
     wanted = _wanted(file, cluster)
     by_file = file is not None
+    own = _own_add_ons(file)
     run_async(
-        lambda: bring_up(wanted, output, ignore, skip, dry_run=dry_run, take_ownership=take_ownership, by_file=by_file)
+        lambda: bring_up(
+            wanted, output, ignore, skip, dry_run=dry_run, take_ownership=take_ownership, by_file=by_file, own=own
+        )
     )
 
 
@@ -120,8 +125,11 @@ def plan(
     """Show what `autarky up` would change, and which edits by others it would keep. Changes nothing."""
     wanted = _wanted(file, cluster)
     by_file = file is not None
+    own = _own_add_ons(file)
     run_async(
-        lambda: bring_up(wanted, output, ignore, skip, dry_run=True, take_ownership=take_ownership, by_file=by_file)
+        lambda: bring_up(
+            wanted, output, ignore, skip, dry_run=True, take_ownership=take_ownership, by_file=by_file, own=own
+        )
     )
 
 
@@ -136,6 +144,15 @@ def _wanted(file: Path | None, name: str | None) -> Cluster:
     return load_cluster(file, name)
 
 
+def _own_add_ons(file: Path | None) -> OwnAddOns | None:
+    """What is beside the file; None where none is named, or it comes from standard input: then they stay."""
+    from autarky.cli.wiring import STANDARD_INPUT
+    from autarky.config.own_add_ons import read
+    from autarky.model.own_add_ons import DIRECTORY
+
+    return None if file is None or file == STANDARD_INPUT else read(file.absolute().parent / DIRECTORY)
+
+
 async def bring_up(
     wanted: Cluster,
     output: str,
@@ -145,6 +162,7 @@ async def bring_up(
     dry_run: bool,
     take_ownership: bool = False,
     by_file: bool,
+    own: OwnAddOns | None = None,
     phases: Sequence[Phase[Context]] | None = None,
     command: str = "recover",
     initial_member: str | None = None,
@@ -152,9 +170,9 @@ async def bring_up(
     tell_absent: bool = True,
 ) -> Mapping[str, str]:
     """Run the workflow for this cluster, or only plan it. by_file: the cluster comes from a FILE that the user named,
-    which replaces whatever was applied before, and not from the file that is kept here. phases: others than those of
-    `up`, of this command; initial_member: the only control node that the cluster begins with, where not all are.
-    Returns the nodes that were left out, and why; tell_absent: raises Unreachable for them."""
+    which replaces whatever was applied before, and not from the file that is kept here. own: the add-ons beside it.
+    phases: others than those of `up`, of this command; initial_member: the only control node that the cluster begins
+    with, where not all are. Returns the nodes that were left out, and why; tell_absent: raises Unreachable for them."""
     from autarky.cli.wiring import build_context, refuse_unfit_machine
     from autarky.config import dump
     from autarky.engine.selection import Selection
@@ -166,6 +184,8 @@ async def bring_up(
         await refuse_unfit_machine(wanted)
     context = build_context(wanted, demoted=ignore, take_ownership=take_ownership)
     context.initial_member = initial_member
+    context.upgrades = phases is None
+    context.own_add_ons = own
     context.moves_etcd = moves_etcd
     context.document = dump(wanted)
     context.file_content = pretty_json(context.document)
@@ -180,7 +200,8 @@ async def bring_up(
             dry_run=dry_run,
             selection=Selection(skip=skip),
             directory=context.directory,
-            hosts_locked=context.machines.locked,
+            # What was begun must be ended with the hosts that are left: it may be what keeps the API away.
+            hosts_locked=partial(context.machines.locked, minority=moves_etcd),
         )
     finally:
         await context.close()

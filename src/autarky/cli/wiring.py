@@ -54,11 +54,12 @@ class ClusterMachines:
     _locks: HostLocks | None = None
 
     @asynccontextmanager
-    async def locked(self, command: str, tell: Callable[[str], None]) -> AsyncIterator[None]:
+    async def locked(self, command: str, tell: Callable[[str], None], *, minority: bool = False) -> AsyncIterator[None]:
         from autarky.engine.host_lock import Holder, hosts_locked
 
         clock = SystemClock()
-        async with hosts_locked(places.HOST_LOCK, Holder.this(command, clock.time()), clock, tell) as locks:
+        holder = Holder.this(command, clock.time())
+        async with hosts_locked(places.HOST_LOCK, holder, clock, tell, minority=minority) as locks:
             self._locks = locks
             try:
                 await self._lock_hosts()
@@ -68,7 +69,9 @@ class ClusterMachines:
 
     async def _lock_hosts(self) -> None:
         if self._locks is not None:
-            names = [node.name for node in self.cluster.nodes] + [*self._lab_nodes()]
+            controls = self._locks.minority
+            names = [node.name for node in self.cluster.nodes if node.control_plane or not controls]
+            names += [] if controls else [*self._lab_nodes()]
             hosts = {name: self.host(name) for name in names if name not in self.gone}
             await self._locks.take({name: host for name, host in hosts.items() if host is not None})
 

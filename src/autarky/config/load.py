@@ -148,6 +148,7 @@ def _to_model(file: schema.ClusterFile, version: Version, directory: Path) -> Cl
             _seconds(spec.certificates.kubelet_lifetime),
         ),
         rollback=Rollback(spec.rollback.enabled, spec.rollback.limit_seconds),
+        soak_seconds=_seconds(spec.upgrade.soak),
         defaults=spec.defaults or newest(),
     )
 
@@ -225,6 +226,8 @@ def dump(cluster: Cluster) -> dict[str, Any]:
                 "caDirectory": cluster.certificates.ca_directory,
             },
             "rollback": {"enabled": cluster.rollback.enabled, "limitSeconds": cluster.rollback.limit_seconds},
+            # Omitted if there is none, so that kept files stay the same.
+            **({} if cluster.soak_seconds is None else {"upgrade": {"soak": _lifetime(cluster.soak_seconds)}}),
         },
     }
 

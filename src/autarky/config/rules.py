@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from autarky.config.syntax import Wrong
-from autarky.model.cluster import CONTROL_PLANE_ROLE, MOST_DAYS
+from autarky.model.cluster import CONTROL_PLANE_ROLE, MOST_DAYS, MOST_SOAK_SECONDS
 from autarky.model.etcd_members import is_own_flag
 
 if TYPE_CHECKING:
-    from autarky.config.schema import CertificatesPart, ExternalEtcdPart, NetworkPart, NodePart, SpecPart
+    from autarky.config.schema import CertificatesPart, ExternalEtcdPart, NetworkPart, NodePart, SpecPart, UpgradePart
 
 NODE_MASK = 24
 """Every node gets a block of this size of the pod network (the controller manager's default)."""
@@ -135,6 +135,14 @@ LEAST_KUBELET_SECONDS = 10 * 60
 def seconds(lifetime: str) -> int:
     """Of "90m" or "720h"."""
     return int(lifetime[:-1]) * {"m": 60, "h": 3600}[lifetime[-1]]
+
+
+# --- upgrades -------------------------------------------------------------------------------------
+
+
+def judge_upgrade(upgrade: UpgradePart) -> Iterator[Wrong]:
+    if upgrade.soak is not None and seconds(upgrade.soak) > MOST_SOAK_SECONDS:
+        yield Wrong(("soak",), f"{upgrade.soak} is too long", f"use {MOST_SOAK_SECONDS // 3600}h or less")
 
 
 # --- etcd -----------------------------------------------------------------------------------------

@@ -226,6 +226,21 @@ class RollbackPart(Part):
     )
 
 
+class UpgradePart(Part):
+    """How the control plane gets another version."""
+
+    soak: syntax.Lifetime | None = Field(
+        default=None,
+        description="For how long the components of a later minor emulate the minor before it, such as `24h`, before "
+        "they are raised to their own; at most `720h`. Default: not at all.",
+    )
+
+    @model_validator(mode="after")
+    def _judge(self) -> Self:
+        raise_all(rules.judge_upgrade(self), self)
+        return self
+
+
 def _built_level(value: str) -> str:
     if value == "0-4":
         raise refused("0-4 (the kubelet as a DaemonSet) is not built yet", 'use "1-4"')
@@ -315,6 +330,10 @@ class SpecPart(Part):
     rollback: RollbackPart = Field(
         default_factory=RollbackPart,
         description="Rollback of bad rollouts. It is kept in the ControlPlane object, where the operator reads it.",
+    )
+    upgrade: UpgradePart = Field(
+        default_factory=UpgradePart,
+        description="Upgrades of the control plane. It is kept in the ControlPlane object, too.",
     )
 
     @model_validator(mode="after")

@@ -93,15 +93,16 @@ class Holder:
 
 @asynccontextmanager
 async def hosts_locked(
-    path: str, holder: Holder, clock: Clock, tell: Callable[[str], None]
+    path: str, holder: Holder, clock: Clock, tell: Callable[[str], None], *, minority: bool = False
 ) -> AsyncIterator[HostLocks]:
-    """Locks for the block, none at first; `take` adds hosts. Losing one permanently cancels the block.
+    """Locks for the block, none at first; `take` adds hosts. Losing one permanently cancels the block. minority: for
+    what has to work when most hosts are gone.
 
     Raises what `take` raises; and for a lock that was lost, Conflict or Unreachable instead of going on.
     """
     try:
         async with asyncio.TaskGroup() as group:
-            locks = HostLocks(path, holder, clock, tell, group)
+            locks = HostLocks(path, holder, clock, tell, group, minority)
             try:
                 yield locks
             finally:
@@ -119,20 +120,24 @@ class HostLocks:
     clock: Clock
     tell: Callable[[str], None]
     _group: asyncio.TaskGroup
+    minority: bool = False
+    """Go on with the lock on any host. Somebody else may then do the same with the others: the caller has been told
+    that those are off, and has to be safe if they are not."""
     _keepers: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     async def take(self, hosts: Mapping[str, Host]) -> None:
         """Lock those of the hosts that are not locked yet, side by side.
 
         A host that does not answer is passed over while most of them are locked: whoever holds most of them meets
-        everybody else who does. Raises Conflict when somebody else has one of them, and what connecting to them
-        raises: all that the user must fix as one error.
+        everybody else who does. With `minority`, while one is. Raises Conflict when somebody else has one of them,
+        and what connecting to them raises: all that the user must fix as one error.
         """
         missing = {name: host for name, host in hosts.items() if name not in self._keepers}
         taken = await asyncio.gather(*(self._take_one(*item) for item in missing.items()), return_exceptions=True)
         failures = [outcome for outcome in taken if outcome is not None]
         silent = [failure for failure in failures if isinstance(failure, Unreachable)]
-        if len(silent) < len(failures) or (silent and 2 * len(self._keepers) <= len(hosts)):
+        enough = len(self._keepers) >= 1 if self.minority else 2 * len(self._keepers) > len(hosts)
+        if len(silent) < len(failures) or (silent and not enough):
             raise _together(failures)
         for failure in silent:
             self.tell(f"going on without the lock on a host that does not answer: {failure}")

@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from autarky import places
-from autarky.errors import CommandFailed, Unreachable
+from autarky.errors import CommandFailed, Conflict, Unreachable
 from autarky.etcd.members import Alarm, Membership, MemberStatus, member_of, number, status_of
 from autarky.model import patience, ports
 from autarky.parsing import parsed
@@ -225,10 +225,10 @@ class EtcdTools:
 
     async def refuse_all_but(self, password: str) -> None:
         """From when this returns etcd answers nobody but its user `root` with that password: authentication is on,
-        which goes through Raft. Again it changes nothing."""
-        known = await self.users()
-        if ROOT not in known:
-            await self._ctl(["user", "add", ROOT, "--interactive=false"], stdin=password)
+        which goes through Raft. Conflict where there is such a user already, whose password is not known."""
+        if ROOT in await self.users():
+            raise Conflict(f"etcd has a user {ROOT} already, who is not ours")
+        await self._ctl(["user", "add", ROOT, "--interactive=false"], stdin=password)
         await self._ctl(["user", "grant-role", ROOT, ROOT])
         await self._ctl(["auth", "enable"])
 

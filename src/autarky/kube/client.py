@@ -11,8 +11,9 @@ short in bytes (paging.py), so that long objects delay nothing else.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ from autarky.ports import Object, WatchEvent
 
 LOG_LIMIT = 64 * 1024
 """Most bytes of a log that are fetched. The kubelet is asked for no more, but not relied upon."""
+TEXT_LIMIT, LINES_LIMIT = 256 * 1024 * 1024, 4 * 1024 * 1024
+"""Most bytes of a text that are read, and of its lines that are kept."""
 _APPLY = "application/apply-patch+yaml"
 _JSON = "application/json"
 _MERGE = "application/merge-patch+json"
@@ -188,6 +191,19 @@ class KubeClient:
             raise error_of(answer.status, answer.body)
         return answer.body.decode(errors="replace")
 
+    async def lines(self, path: str, beginnings: Collection[str]) -> Sequence[str]:
+        request = self._authorized(replace(_reading(path), headers={"accept": "text/plain"}))
+        try:
+            async with (
+                asyncio.timeout(self._timeout),
+                self._http.stream(request, idle_timeout=self._timeout) as stream,
+            ):
+                if stream.status != 200:
+                    raise error_of(stream.status, b"\n".join([line async for line in stream.lines]))
+                return await _beginning(stream.lines, tuple(one.encode() for one in beginnings), request)
+        except TimeoutError as error:
+            raise Unreachable(f"{request} was not answered within {self._timeout:g} s") from error
+
     async def healthy(self, path: str = "/readyz", *, timeout: float = HEALTH) -> str | None:
         try:
             answer = await self._call(_reading(path), timeout, patience=0.0)
@@ -226,11 +242,20 @@ class KubeClient:
         return await self._write(resource, _writing("PUT", path, obj))
 
     async def delete(
-        self, api_version: str, kind: str, name: str, namespace: str | None = None, *, grace_seconds: int | None = None
+        self,
+        api_version: str,
+        kind: str,
+        name: str,
+        namespace: str | None = None,
+        *,
+        grace_seconds: int | None = None,
+        as_read: Object | None = None,
     ) -> bool:
         resource = await self._resources.find(api_version, kind)
         grace = {} if grace_seconds is None else {"gracePeriodSeconds": str(grace_seconds)}
-        answer = await self._call(Request("DELETE", resource.object(name, namespace), grace))
+        path = resource.object(name, namespace)
+        request = Request("DELETE", path, grace) if as_read is None else _deleting(path, as_read, grace)
+        answer = await self._call(request)
         if answer.status == 404 and is_about(answer.body, name):
             return False
         if answer.status >= 300:  # else it is the object that goes, however long it is
@@ -344,6 +369,30 @@ def _writing(
 ) -> Request:
     body = json.dumps(content, separators=(",", ":")).encode()
     return Request(method, path, parameters or {}, {"content-type": content_type}, body, resend)
+
+
+def _deleting(path: str, as_read: Object, parameters: Mapping[str, str]) -> Request:
+    """Of this object only, as it was read. What it owns goes with it, also where the API's default is to orphan it."""
+    meta = as_read["metadata"]
+    options = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "propagationPolicy": "Background",
+        "preconditions": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
+    }
+    return _writing("DELETE", path, options, parameters=parameters)
+
+
+async def _beginning(lines: AsyncIterator[bytes], beginnings: tuple[bytes, ...], request: Request) -> list[str]:
+    read, kept, found = 0, 0, list[str]()
+    async for line in lines:
+        read += len(line) + 1
+        if line.startswith(beginnings):
+            kept += len(line)
+            found.append(line.decode(errors="replace"))
+        if read > TEXT_LIMIT or kept > LINES_LIMIT:
+            raise Unreachable(f"the answer to {request} is too long to be read")
+    return found
 
 
 def _selectors(labels: str | None, fields: str | None) -> dict[str, str]:

@@ -6,7 +6,7 @@ nothing was sent. Reads need no permission.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from autarky.errors import Conflict
@@ -78,6 +78,9 @@ class Fenced:
     ) -> str:
         return await self.inner.logs(namespace, pod, container=container, previous=previous, tail=tail)
 
+    async def lines(self, path: str, beginnings: Collection[str]) -> Sequence[str]:
+        return await self.inner.lines(path, beginnings)
+
     async def healthy(self, path: str = "/readyz", *, timeout: float = HEALTH) -> str | None:
         return await self.inner.healthy(path, timeout=timeout)
 
@@ -115,7 +118,14 @@ class Fenced:
         return await self.inner.evict(namespace, pod)
 
     async def delete(
-        self, api_version: str, kind: str, name: str, namespace: str | None = None, *, grace_seconds: int | None = None
+        self,
+        api_version: str,
+        kind: str,
+        name: str,
+        namespace: str | None = None,
+        *,
+        grace_seconds: int | None = None,
+        as_read: Object | None = None,
     ) -> bool:
         self._check()
-        return await self.inner.delete(api_version, kind, name, namespace, grace_seconds=grace_seconds)
+        return await self.inner.delete(api_version, kind, name, namespace, grace_seconds=grace_seconds, as_read=as_read)

@@ -168,11 +168,16 @@ class Rollback:
     limit_seconds: int = 90
 
 
+MOST_SOAK_SECONDS = 30 * 86400
+"""Longest time for which a later minor emulates the one before it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """The complete desired state. `external_etcd` is None when etcd runs on the control nodes; `ssh_config` is a
     path on the machine that runs the CLI, or None for the user's own; `defaults` the number of an edition;
-    `etcd_version` that of etcd, None for the one that belongs to the version of Kubernetes."""
+    `etcd_version` that of etcd, None for the one that belongs to the version of Kubernetes; `soak_seconds`: for how
+    long a later minor emulates the one before it, None where the file does not say."""
 
     name: str
     kubernetes_version: Version
@@ -186,6 +191,7 @@ class Cluster:
     extra_args: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: NO_ARGS)
     certificates: CertificateSettings = field(default_factory=CertificateSettings)
     rollback: Rollback = field(default_factory=Rollback)
+    soak_seconds: int | None = None
     defaults: int = field(default_factory=editions.newest)
 
     @property

@@ -174,6 +174,8 @@ API_STARTS: Final = 180.0
 PIVOT: Final = 240.0
 PROMOTION: Final = 240.0
 WORKLOADS: Final = 240.0
+ON_WORKERS: Final = 120.0
+"""An add-on's DaemonSet that got no further for so long, and lacks pods on workers only, is not waited for."""
 STANDBY_SERVES: Final = 120.0
 HOSTED_ENDS: Final = 420.0
 JOINS: Final = 120.0
@@ -246,6 +248,7 @@ RULES: Final = (
     Rule("an agent beats often before it counts as hung", "BEAT", "HANG"),
     Rule("a wait that makes progress goes on for longer than a handshake takes", "SECURE", "STILL"),
     Rule("and where components start, for longer than one of them may take", "STARTS", "STEP"),
+    Rule("what only workers lack holds up no wait until its deadline", "ON_WORKERS", "WORKLOADS"),
     Rule("what an operator has done is reported before a wait counts as still", "REPORTED", "STILL"),
     Rule("what is written again and again is tried more than once", "REQUEST", "WRITTEN"),
     Rule("a command's wait is not given up between two attempts of a client", "REQUEST", "API_STARTS"),

@@ -22,10 +22,12 @@ def dependencies_lock() -> Path:
 
 
 def package_sources() -> list[Path]:
-    """The running package: its Python files, and the programs beside them."""
+    """The running package: its Python files, the programs beside them, and the data that controllers read. Release
+    files are not among them: agents have no payload."""
     package = Path(autarky.__file__).parent
     suffixes = {".py", *programs.SUFFIXES}
-    return sorted(path for path in package.rglob("*") if path.suffix in suffixes and "__pycache__" not in path.parts)
+    code = {path for path in package.rglob("*") if path.suffix in suffixes and "__pycache__" not in path.parts}
+    return sorted(code | set((package / "control").rglob(f"*{programs.DATA}")))
 
 
 def sources_key(sources: Sequence[Path]) -> str:

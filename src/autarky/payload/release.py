@@ -162,7 +162,8 @@ def load_release(version: Version) -> Release:
         near = difflib.get_close_matches(str(version), known, n=1)
         raise UserError(
             f"there is no release file for Kubernetes {version}",
-            fix=f"use {near[0] if near else known[-1]}; known: {', '.join(known)}",
+            fix=f"use {near[0] if near else known[-1]} (known: {', '.join(known)}),"
+            f" or make one with `autarky payload release new {version}`",
         )
     return found
 

@@ -18,6 +18,7 @@ from autarky.errors import Conflict, Unreachable
 from autarky.phases import hosts, kept_file, members
 from autarky.phases.context import Context, external_etcd_files
 from autarky.phases.migration.marking import refuse_under_way
+from autarky.phases.own_add_ons import refuse_ours
 from autarky.phases.records import (
     refuse_another_cluster,
     refuse_another_network,
@@ -38,6 +39,7 @@ class CheckFile:
 
     async def plan(self, context: Context) -> Sequence[Change | Warn]:
         refuse_unusable_credentials(context)
+        refuse_ours(context)
         await hosts.look(context)
         refuse_old_defaults(context)
         if not context.moves_etcd:

@@ -23,7 +23,9 @@ from autarky.errors import CommandFailed, TimedOut, Unreachable, UserError
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
 from autarky.model.facts import HostFacts
-from autarky.payload import Payload, Release, image_reference
+from autarky.model.own_add_ons import OwnAddOns
+from autarky.model.versions import Version
+from autarky.payload import Payload, Release, image_reference, known_versions, load_release, with_etcd
 from autarky.pki import PkiStore
 from autarky.pki.fresh import Fresh, IssuingFiles
 from autarky.ports import Clock, Host, Kube, Machines, Object, Progress
@@ -62,8 +64,19 @@ class Context:
     """Whether edits by others are taken back (`up --take-ownership`)."""
     moves_etcd: bool = False
     """Whether the command moves etcd into the cluster or out of it, which only `autarky etcd migrate` does."""
+    brings_api_back: bool = False
+    """Whether the API is away because of what the command completes: hosts that do not answer are left out all the
+    same."""
     in_file: Cluster | None = None
     """The cluster as its file has it, once `cluster` follows edits of the ControlPlane object."""
+    version_in_file: Version | None = None
+    """The version of Kubernetes in the file, where `cluster` follows another one that the cluster was upgraded to."""
+    upgrades: bool = False
+    """Whether the command upgrades the control plane where its file has another version (`autarky up`)."""
+    upgrade_from: Version | None = None
+    """What the control plane has, where it is to be upgraded to the version of `cluster`."""
+    soaks: str = ""
+    """How the control plane was left, where its new version emulates the minor before it for a while: a sentence."""
     payload: Payload | None = None
     facts: dict[str, HostFacts] = field(default_factory=dict)
     owners: dict[str, Said] = field(default_factory=dict)
@@ -92,6 +105,9 @@ class Context:
     distrusted: frozenset[str] = frozenset()
     """Workers that are being removed and are no longer members: what their hosts say or fail to do stops nothing."""
     warnings: list[str] = field(default_factory=list)
+    own_add_ons: OwnAddOns | None = None
+    """What is in the directory of add-ons beside the cluster file; None for a command that names no file: then they
+    stay as they are."""
     applied: dict[tuple[str, str], Object] = field(default_factory=dict)
     """(kind, name) of a hosted workload → its template, as the API had it when it was applied."""
     _kube: Kube | None = None
@@ -118,8 +134,26 @@ class Context:
 
     @property
     def founded(self) -> bool:
-        """Whether the cluster's API had ever answered when the hosts were asked."""
-        return any(memory.founded for memory in self.memories.values())
+        """Whether the cluster's API had ever answered when the hosts were asked. A worker's host may say anything."""
+        controls = {node.name for node in self.cluster.control_nodes}
+        return any(memory.founded for name, memory in self.memories.items() if name in controls)
+
+    def leave_out(self, name: str, why: str) -> None:
+        """As if the node's host did not answer: nothing that it said counts."""
+        self.absent[name] = why
+        for said in (self.facts, self.owners, self.versions, self.memories, self.records):
+            said.pop(name, None)
+
+    def use_version(self, version: Version) -> None:
+        """From here on the cluster is of that version of Kubernetes, and not of the one in its file."""
+        if version == self.cluster.kubernetes_version:
+            return
+        known = version in known_versions()
+        release = load_release(version) if known else Release.unknown(version)
+        self.version_in_file = self.version_in_file or self.cluster.kubernetes_version
+        self.cluster = replace(self.cluster, kubernetes_version=version)
+        self.release = with_etcd(release, self.cluster.etcd_version)
+        self.payload = None
 
     def present(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
         """Those whose host answers, or has not been asked yet."""
@@ -266,10 +300,11 @@ async def for_each(items: Iterable[Node], work: Callable[[Node], Awaitable[T]]) 
 
 def left_out_since(context: Context, before: Collection[str]) -> list[Warn]:
     """Nodes that were left out since then: a plan has no other way to report them."""
-    return [Warn(_left_out(context, name), in_plan=True) for name in context.absent if name not in before]
+    return [Warn(left_out(context, name), in_plan=True) for name in context.absent if name not in before]
 
 
-def _left_out(context: Context, name: str) -> str:
+def left_out(context: Context, name: str) -> str:
+    """What is said of a node that is left out."""
     return f"{name} is left out: {context.absent[name]}"
 
 
@@ -304,7 +339,7 @@ async def for_each_or_left_out(
         except (CommandFailed, Unreachable, TimedOut, TimeoutError) as error:
             context.absent[node.name] = str(error) or _not_done(seconds)
             if progress is not None:
-                progress.note(_left_out(context, node.name))
+                progress.note(left_out(context, node.name))
             return None
 
     found = await for_each(nodes, one)

@@ -16,9 +16,9 @@ from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.model.components import API_SERVER
 from autarky.model.files import File
+from autarky.phases.binaries import install_binaries, missing_binaries
 from autarky.phases.context import Context
 from autarky.phases.files import changed_files
-from autarky.phases.prepare import install_binaries, missing_binaries
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 

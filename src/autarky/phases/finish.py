@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from autarky.control.common.pods import is_ready, lacks_network, pressure
@@ -12,7 +13,8 @@ from autarky.engine.phase import Change, Warn
 from autarky.model import patience
 from autarky.model.cluster import Cni
 from autarky.phases import members
-from autarky.phases.context import Context, memory_of
+from autarky.phases.context import Context, left_out, memory_of
+from autarky.phases.held_up import HeldUp
 from autarky.phases.pivot import withdrawn_pods
 from autarky.phases.static_pods import unready_static_pods
 from autarky.phases.went_back import WentBack, changed
@@ -41,10 +43,13 @@ class AwaitWorkloads:
         return [*([Change(f"wait: {waiting.sentence}")] if waiting else []), *await _waits_for_network(context)]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        applied = WentBack(context)
+        applied, workers = WentBack(context), _Workers(context)
 
         async def missing() -> str | NotYet | None:
-            return await applied.look() or await unavailable(context)
+            found = await applied.look() or await unavailable(context)
+            if found is not None and await workers.leave_out(progress):
+                return await unavailable(context)
+            return found
 
         await poll_until(
             "all nodes are Ready and all workloads available",
@@ -56,6 +61,50 @@ class AwaitWorkloads:
         )
         for warning in await _waits_for_network(context):
             progress.note(warning.sentence)
+
+
+@dataclass(slots=True)
+class _Workers:
+    """Workers that joined before this run, and hold it up: whoever is root there may intend that, and it keeps add-ons
+    and settings from all others. After `ON_WORKERS` seconds they are left out, like those whose hosts do not answer.
+    One that is Ready now and then is no better."""
+
+    context: Context
+    _held: HeldUp = field(init=False)
+    _since: dict[str, float] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._held = HeldUp(self.context)
+
+    async def leave_out(self, progress: Progress) -> bool:
+        """Whether any was."""
+        control = {node.name for node in self.context.cluster.control_nodes}
+        workers = self.context.joined - control - self.context.absent.keys()
+        if not workers:
+            return False
+        found = await self._not_ready() | await self._lacking()
+        late = sorted(workers & found.keys())
+        for name in late:
+            self.context.absent[name] = found[name]
+            progress.note(left_out(self.context, name))
+        return bool(late)
+
+    async def _not_ready(self) -> dict[str, str]:
+        now, nodes = self.context.clock.monotonic(), await self.context.kube().list("v1", "Node")
+        since = {name: self._since.setdefault(name, now) for name in _unready_nodes(self.context, nodes)}
+        why = f"it was not ready within {patience.ON_WORKERS:.0f} s"
+        return {name: why for name, began in since.items() if now - began >= patience.ON_WORKERS}
+
+    async def _lacking(self) -> dict[str, str]:
+        """On which a DaemonSet of ours lacks pods, and on no control node."""
+        found: dict[str, str] = {}
+        for obj in _workloads(self.context):
+            meta, kube = obj["metadata"], self.context.kube()
+            live = await kube.get(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])
+            if _rolled_out(obj, live, 0)[0]:
+                for name in await self._held.by(f"{obj['kind']} {meta['name']}", live):
+                    found[name] = f"no pod of {meta['name']} became available there within {patience.ON_WORKERS:.0f} s"
+        return found
 
 
 async def unavailable(context: Context) -> NotYet | None:
@@ -135,8 +184,9 @@ async def _control_nodes_without(context: Context, workloads: Sequence[Object]) 
     that is present must have a Ready one."""
     if not context.absent:
         return []
-    pods = await context.kube().list("v1", "Pod", namespace=SYSTEM)
-    has = {(owner, pod["spec"].get("nodeName")) for pod in pods if is_ready(pod) for owner in _daemonsets_of(pod)}
+    async with aclosing(context.kube().each("v1", "Pod", namespace=SYSTEM)) as pods:
+        ready = [(_daemonsets_of(pod), pod["spec"].get("nodeName")) async for pod in pods if is_ready(pod)]
+    has = {(owner, node) for owners, node in ready for owner in owners}
     return [
         f"DaemonSet {obj['metadata']['name']} has no pod that is Ready on {node.name}"
         for obj in workloads

@@ -25,7 +25,7 @@ from autarky.phases.records import (
     refuse_old_defaults,
     refuse_old_file,
 )
-from autarky.phases.version_check import refuse_another_version
+from autarky.phases.version_check import settle_version
 from autarky.ports import SHORT, Host, Progress
 from autarky.render import cluster_record
 
@@ -84,7 +84,7 @@ class CheckHosts:
                 progress.note(f"warning: {warning}")
         for name, why in context.absent.items():
             progress.note(f"{name} is left out: {why}")
-        if context.absent and not await context.api_answers():
+        if context.absent and not context.brings_api_back and not await context.api_answers():
             missing = [UserError(f"host {name}: {why}", fix="power it on") for name, why in context.absent.items()]
             raise Problems("some hosts are not available", missing)
         await refuse_leafless(context)
@@ -94,7 +94,7 @@ class CheckHosts:
         """If the API answers, a host that does not is left out; a cluster that is not up needs all of them. A lab host
         that was not created or is off does not count yet."""
         silent = {name: why for name, why in context.absent.items() if why != _OFF}
-        if silent and not await context.api_answers():
+        if silent and not context.brings_api_back and not await context.api_answers():
             raise Unreachable("; ".join(silent.values()))
 
 
@@ -115,9 +115,9 @@ async def look(context: Context, *, passed_over: str | None = None, etcd_moves: 
     whose machine is said to be gone; whatever answers in its place may be anybody's. etcd_moves: whether it may be in
     another place than the file has it."""
     await observe(context)
-    await refuse_foreign_hosts(context, passed_over=passed_over)
+    await refuse_foreign_hosts(context, passed_over=passed_over, leave_out_workers=context.moves_etcd)
     refuse_another_cluster(context.records.get(API), context.ours)
-    await refuse_another_version(context)
+    await settle_version(context)
     await borrow(context)
     if passed_over is not None:
         context.records.pop(passed_over, None)
@@ -191,11 +191,19 @@ def _initial_members(marker: bytes) -> frozenset[str] | None:
         return None
 
 
-async def refuse_foreign_hosts(context: Context, *, passed_over: str | None = None) -> None:
+async def refuse_foreign_hosts(
+    context: Context, *, passed_over: str | None = None, leave_out_workers: bool = False
+) -> None:
     """A host that is not proven to be of our own cluster is never touched, and nothing is written here either: issuing
-    a CA in place of a cluster's own would destroy that cluster."""
+    a CA in place of a cluster's own would destroy that cluster. leave_out_workers: for what has to work while a worker
+    says what it likes."""
     said_by = {name: said for name, said in context.owners.items() if name != passed_over}
     refused = {name: await belonging.refusal(context, name, said) for name, said in said_by.items()}
+    controls = {node.name for node in context.cluster.control_nodes}
+    for name, refusal in [*refused.items()] if leave_out_workers else ():
+        if refusal is not None and name not in controls:
+            context.leave_out(name, f"{name}: its host {refusal.seen}")
+            del refused[name]
     if foreign := belonging.problems(refused):
         raise Problems("some hosts cannot be used for this cluster", foreign)
 

@@ -36,6 +36,7 @@ from autarky.phases.files import changed_files
 from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.objects import ApplyParts
 from autarky.phases.start import start_kubelet, static_pod_changes
+from autarky.phases.version_check import refuse_newer_kubelet
 from autarky.ports import SHORT, Host, Progress
 from autarky.render import access
 from autarky.render import node as render_node
@@ -139,9 +140,11 @@ async def start_joining(context: Context, node: Node) -> None:
     restarted for a token, since it has read its former one when it started, and to register again."""
     host = context.host(node)
     stale, missing = await static_pod_changes(context, host, node)
+    lacks, runs = await _lacks_credentials(host), await kubelet_runs(host)
+    if not runs or node.name not in context.joined:
+        await refuse_newer_kubelet(context)
     await host.remove(stale)
     await host.write_files(await changed_files(host, missing))
-    lacks, runs = await _lacks_credentials(host), await kubelet_runs(host)
     if lacks:
         await _give_token(context, host, node)
     await start_kubelet(host)

@@ -18,7 +18,7 @@ from autarky.control.cluster_file.decide.records import without
 from autarky.engine.phase import Change
 from autarky.model.defaults import with_edition
 from autarky.phases.context import Context
-from autarky.render.cluster_record import portable
+from autarky.render.cluster_record import portable, with_machine
 from autarky.render.values import pretty_json
 from autarky.store import write_private
 
@@ -56,6 +56,19 @@ def take_out(directory: Path, node: str, left: bytes) -> None:
     before = [document for number, document in enumerate(both) if document not in both[:number]]
     write_private(directory / _BEFORE, pretty_json(before))
     write_private(directory / NAME, left)
+
+
+def take_back(directory: Path) -> None:
+    """What was kept before counts again; what was kept since was never applied. Nothing is remembered where nothing was
+    kept since."""
+    before, now = _before(directory), _file(directory)
+    if not before or now is None or not isinstance(before[-1], dict):
+        return
+    write_private(directory / NAME, pretty_json(with_machine(before[-1], now)))
+    if before[:-1]:
+        write_private(directory / _BEFORE, pretty_json(before[:-1]))
+    else:
+        settle(directory)
 
 
 def settle(directory: Path) -> None:

@@ -1,12 +1,13 @@
-"""Changing the settings of running kubelets: applied with a restart, one node at a time, and reverted if the kubelet is
-not healthy with them.
+"""Changing the settings of running kubelets, or their program, another version: applied with a restart, one node at a
+time, and reverted if the kubelet is not healthy with them.
 
 A restart harms no pod: the unit stops the kubelet's process only (KillMode=process), and the kubelet finds its pods
 again. `standby boot`, which the unit runs first, does nothing while the hosted API server answers on its port.
 
 On the host: SETTLED has the digest of the settings with which the kubelet was last seen healthy (or was first started);
-FORMER has the settings before a change, and whether the Node was Ready with them, from before the change until after
-the verdict.
+FORMER has the settings before a change, the program that ran, and whether the Node was Ready with them, from before the
+change until after the verdict. `prepare` has put the new program on the host; the link to it is changed with the
+settings. Which one runs, its process says.
 
 Contract: safe to be killed at any moment. While FORMER exists, there is no verdict yet: the kubelet is restarted and
 judged, whatever the other files say. Settings that were not judged never become SETTLED, except those of a kubelet that
@@ -37,8 +38,10 @@ from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases import members
+from autarky.phases.binaries import STORE, point_links, stored
 from autarky.phases.context import Context, for_each_or_left_out, left_out_since
 from autarky.phases.restarted import NotWell, quoted, until_well
+from autarky.phases.version_check import refuse_newer_kubelet
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 from autarky.render.values import Inputs
@@ -57,14 +60,16 @@ LIMIT = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """The settings before a change, and whether the Node was Ready with them."""
+    """The settings before a change, and whether the Node was Ready with them. program: the path of the one that ran;
+    empty where none did, or nobody knows."""
 
     files: tuple[File, ...]
     ready: bool
+    program: str = ""
 
     def written(self) -> bytes:
         said = {file.path: file.content.decode(errors="surrogateescape") for file in self.files}
-        return json.dumps({"files": said, "ready": self.ready}).encode()
+        return json.dumps({"files": said, "ready": self.ready, "program": self.program}).encode()
 
 
 def read_former(content: bytes) -> Former:
@@ -74,7 +79,8 @@ def read_former(content: bytes) -> Former:
         files = [
             File(path, said["files"][path].encode(errors="surrogateescape")) for path in PATHS if path in said["files"]
         ]
-        return Former(tuple(files), ready=bool(said["ready"]))
+        program = said.get("program")
+        return Former(tuple(files), bool(said["ready"]), program if isinstance(program, str) else "")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Former((), ready=False)
 
@@ -95,21 +101,23 @@ class ConfigureKubelets:
 
     async def run(self, context: Context, progress: Progress) -> None:
         """Workers first: a mistake should reach the kubelets of control nodes last. So any failure after a kubelet got
-        its settings stops the phase, even a host that no longer answers: the settings may be the reason."""
+        its settings stops the phase, even a host that no longer answers: the settings may be the reason. A rollback may
+        be asked for between any two of them."""
         changes = await _changes(context, progress)
-        for node in sorted(_nodes(context), key=lambda node: (node.control_plane, node.name)):
+        for node in sorted(nodes_that_answer(context), key=lambda node: (node.control_plane, node.name)):
             if node.name in changes:
-                await _apply(context, node, progress)
+                await refuse_newer_kubelet(context)
+                await apply(context, node, progress)
 
 
 async def _changes(context: Context, progress: Progress | None = None) -> dict[str, str]:
     """Node → why its kubelet is to be restarted. A worker whose host fails here is left out."""
     look = partial(_unsettled, context)
-    found = await for_each_or_left_out(context, _nodes(context), look, progress, seconds=WITHIN)
+    found = await for_each_or_left_out(context, nodes_that_answer(context), look, progress, seconds=WITHIN)
     return {name: why for name, why in found.items() if why}
 
 
-def _nodes(context: Context) -> list[Node]:
+def nodes_that_answer(context: Context) -> list[Node]:
     return [members.as_it_joins(node) for node in context.present(context.cluster.nodes)]
 
 
@@ -147,6 +155,17 @@ async def files_at_start(host: Host, wanted: Sequence[File]) -> list[File]:
     return [] if await kubelet_runs(host) else list(wanted)
 
 
+async def program_at_start(host: Host, wanted: str) -> str:
+    """The program that the kubelet's link is to point to before the kubelet of this host is started; empty where it may
+    stay: it does already, or the kubelet runs, and gets the new one with a restart that is judged."""
+    link = (await host.run(["sh", "-c", _LINK, "sh", render_node.BINARIES["kubelet"]])).text.strip()
+    former = await _former(host)
+    if link != "-" and await kubelet_runs(host):
+        return ""
+    wanted = former.program if former is not None and former.program.startswith(f"{STORE}/") else wanted
+    return "" if link == wanted else wanted
+
+
 async def _unsettled(context: Context, node: Node) -> str:
     """Why the kubelet is to be restarted, as a clause; "" if it need not be. One that does not run is looked at as
     well: its settings may be why it does not."""
@@ -159,17 +178,32 @@ async def _unsettled(context: Context, node: Node) -> str:
         return f"with its new settings ({', '.join(different)})"
     if await host.read(FORMER) is not None:
         return "with its settings, which have not been verified"
+    if await program_that_runs(host) not in ("", _program(context)):
+        return f"with its new program (Kubernetes {context.require_payload().release.kubernetes})"
     return "" if await host.read(SETTLED) == settled(wanted).content else "with its settings, which it has not read yet"
+
+
+def _program(context: Context) -> str:
+    """Where its program is, of the version that is wanted."""
+    return stored(context.require_payload().binaries["kubelet"])
+
+
+async def program_that_runs(host: Host) -> str:
+    """Where the program of the kubelet that runs is; empty where none runs, and for one that was removed since."""
+    found = (await host.run(["sh", "-c", PROGRAM], check=False)).text.strip()
+    return "" if found.endswith(" (deleted)") else found
 
 
 # --- a change --------------------------------------------------------------------------------------------------
 
 
-async def _apply(context: Context, node: Node, progress: Progress) -> None:
+async def apply(context: Context, node: Node, progress: Progress) -> None:
+    """Restart the node's kubelet with its settings and the payload's program, which is on the host. UserError where it
+    is not healthy then; it has the former ones again."""
     host, wanted = context.host(node), settings(context.inputs(), node)
     former = await _keep_former(context, node, progress)
     try:
-        await _restart_with(context, node, wanted, progress, was_ready=former.ready)
+        await _restart_with(context, node, wanted, _program(context), progress, was_ready=former.ready)
     except NotWell as failure:
         said = await _last_words(host)
         await _take_back(context, node, former, progress)
@@ -192,7 +226,7 @@ async def _keep_former(context: Context, node: Node, progress: Progress) -> Form
     judged_since = await host.read(SETTLED) == settled(there).content and (kept is None or kept.files != tuple(there))
     if kept is not None and kept.files and not judged_since:
         return kept
-    former = Former(tuple(there), ready=await _was_ready(context, node, progress))
+    former = Former(tuple(there), await _was_ready(context, node, progress), await program_that_runs(host))
     await host.write_files([File(FORMER, former.written(), 0o600)])
     return former
 
@@ -231,7 +265,7 @@ async def _read(host: Host, paths: Sequence[str]) -> list[File]:
 
 async def _take_back(context: Context, node: Node, former: Former, progress: Progress) -> None:
     try:
-        await _restart_with(context, node, former.files, progress, was_ready=former.ready)
+        await _restart_with(context, node, former.files, former.program, progress, was_ready=former.ready)
     except NotWell as failure:
         said = await _last_words(context.host(node))
         raise UserError(
@@ -244,11 +278,13 @@ async def _take_back(context: Context, node: Node, former: Former, progress: Pro
 
 
 async def _restart_with(
-    context: Context, node: Node, files: Sequence[File], progress: Progress, *, was_ready: bool
+    context: Context, node: Node, files: Sequence[File], program: str, progress: Progress, *, was_ready: bool
 ) -> None:
-    """Raises NotWell where the kubelet is not healthy afterwards."""
+    """Raises NotWell where the kubelet is not healthy afterwards. program: empty for what the link points to."""
     host = context.host(node)
     await host.write_files(files)
+    if program.startswith(f"{STORE}/"):
+        await point_links(host, {render_node.BINARIES["kubelet"]: program})
     await host.run(["systemctl", "daemon-reload"])
     await host.run(["systemctl", "restart", "kubelet"], timeout=90)
     # A restart during one of systemd's own does not reset its count, which is that of the other settings.
@@ -268,6 +304,8 @@ async def _restart_with(
 # --- looking -----------------------------------------------------------------------------------------------------
 
 
+_LINK = 'readlink "$1" || echo -'
+PROGRAM = 'readlink "/proc/$(systemctl show kubelet --property=MainPID --value)/exe"'
 _STATE = "systemctl show kubelet --property=ActiveState,NRestarts"
 _HEALTH = 'exec 3<>/dev/tcp/127.0.0.1/{port} && printf "GET /healthz HTTP/1.0\\r\\n\\r\\n" >&3 && timeout 5 cat <&3'
 _ERROR = re.compile(r"^[EF]\d{4} |\berr=|^Error")

@@ -17,9 +17,10 @@ from autarky.model.components import ETCD
 from autarky.model.versions import Version
 from autarky.payload import Release, etcd_version, get_payload, known_etcd_versions, load_etcd, needs
 from autarky.phases import etcd_programs
+from autarky.phases.binaries import install_binaries
 from autarky.phases.context import Context, for_each_or_left_out, left_out_since
 from autarky.phases.hosts import observe, refuse_foreign_hosts
-from autarky.phases.prepare import SEEN_WITHIN, import_images, install_binaries, present_images
+from autarky.phases.prepare import SEEN_WITHIN, import_images, present_images
 from autarky.phases.supply import GROUPS
 from autarky.phases.version_check import live_control_plane
 from autarky.ports import Progress

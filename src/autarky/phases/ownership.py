@@ -8,6 +8,7 @@ its edits come back with it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,18 +16,21 @@ from autarky.control.cluster_file.decide.running_version import by_the_api
 from autarky.control.drift.decide import applied
 from autarky.control.drift.decide.field_owners import Edit, edits
 from autarky.control.drift.decide.owners import ABSENT, Comparison, Path, compare, without
+from autarky.control.inventory.decide import references
 from autarky.control.levels import act as hosting
 from autarky.engine.phase import Change, Kept
 from autarky.errors import Conflict
 from autarky.model.cluster import Cluster, Level, Rollback
-from autarky.model.components import ETCD, WITH_STANDBY
+from autarky.model.components import COREDNS, ETCD, WITH_STANDBY
+from autarky.phases import hosted_version
 from autarky.phases.context import Context
-from autarky.phases.version_check import live_control_plane, refuse_other_than
+from autarky.phases.version_check import live_control_plane, refuse_other_than, version_in
 from autarky.ports import Kube, Object, Progress
 from autarky.render.crds import control_plane
 from autarky.render.values import RENDERED_HASH
 
 EXCHANGE_TRIES = 5
+_OF_CONTENT = re.compile(f"{COREDNS}-[0-9a-f]{{10}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +56,70 @@ def subject_of(obj: Object) -> str:
     return f"{obj['kind']} {namespace}{meta['name']}"
 
 
-def judge(wanted: Object, live: Object | None, *, take_ownership: bool) -> Look:
-    """Compare one object with the live one (None: it is absent)."""
+def judge(wanted: Object, live: Object | None, *, take_ownership: bool, applied_last: Object | None = None) -> Look:
+    """Compare one object with the live one (None: it is absent). applied_last: what counts as that, whatever the live
+    object says."""
     if live is None:
         return Look(wanted, None, _recorded(wanted, wanted))
     same_rendering = _rendering(live) == _rendering(wanted)
     if not applied.is_recorded(wanted):
         return Look(wanted, live, None if same_rendering else wanted)
     # Without a record, the same rendering was applied last if it carries the same hash; else everything is new.
-    base = applied.record_of(live) or (applied.projection(wanted) if same_rendering else {"metadata": {}, "spec": {}})
+    base = applied.record_of(live) or (applied.projection(wanted) if same_rendering else {})
+    if _mounts_their_corefile(base, live):
+        base = _with_volumes_of(base, wanted)
+    if applied_last is not None:
+        base = applied_last
+    elif applied.is_editable(wanted):
+        base = _with_edits_kept(base, wanted, live)
     comparison = compare(base, applied.projection(wanted), applied.projection(live))
     drifted = tuple(edits(subject_of(wanted), comparison.drifted, live))
     if take_ownership and drifted:
         return Look(wanted, live, _recorded(wanted, wanted), taken=drifted, unlisted=_unlisted_paths(comparison))
     if comparison.up_to_date:
         return Look(wanted, live, None, kept=drifted)
-    merged = {**wanted, "metadata": {**wanted["metadata"]}, "spec": comparison.merged["spec"]}
-    return Look(
-        wanted, live, _recorded(merged, wanted), kept=drifted, unlisted=_unlisted_paths(comparison, but_drift=True)
-    )
+    merged = _recorded(_merged(wanted, comparison), wanted)
+    return Look(wanted, live, merged, kept=drifted, unlisted=_unlisted_paths(comparison, but_drift=True))
+
+
+def _mounts_their_corefile(base: Object, live: Object) -> bool:
+    """A release that named the ConfigMap by its content had nothing else to edit: whoever wanted another Corefile had
+    to mount another ConfigMap. The name of ours that is new now is no reason to take that back."""
+    if (live["kind"], live["metadata"]["name"]) != ("Deployment", COREDNS):
+        return False
+    was, now = (_config_maps(one) for one in ({"kind": "Deployment", **base}, live))
+    ours = {name for name in was if _OF_CONTENT.fullmatch(name)}
+    return bool(ours) and not now & {COREDNS, *ours}
+
+
+def _config_maps(obj: Object) -> set[str]:
+    return {name for kind, name in references.of(obj) if kind == "ConfigMap"}
+
+
+def _with_volumes_of(base: Object, wanted: Object) -> Object:
+    template, volumes = base["spec"]["template"], wanted["spec"]["template"]["spec"]["volumes"]
+    changed = {**template, "spec": {**template["spec"], "volumes": volumes}}
+    return {**base, "spec": {**base["spec"], "template": changed}}
+
+
+def _with_edits_kept(base: Object, wanted: Object, live: Object) -> Object:
+    """As if what is wanted now had been applied wherever somebody has edited since: of what is made to be edited no
+    edit is overwritten unasked, also where a release has something new."""
+    was, now, new = (one.get("data") or {} for one in (base, live, wanted))
+    edited = {name: value for name, value in new.items() if name in was and now.get(name) != was[name]}
+    return {**base, "data": {**was, **edited}} if edited else base
+
+
+def _merged(wanted: Object, comparison: Comparison) -> Object:
+    """What is applied where edits of others stand. The labels of our own objects are always ours."""
+    compared, meta = comparison.merged, {**wanted["metadata"]}
+    if applied.is_own(wanted):
+        theirs = applied.projection(wanted)["metadata"]["annotations"]
+        ours = {name: value for name, value in meta["annotations"].items() if name not in theirs}
+        meta["labels"] = compared["metadata"].get("labels") or {}
+        meta["annotations"] = {**(compared["metadata"].get("annotations") or {}), **ours}
+    rest = {name: value for name, value in wanted.items() if name not in applied.projection(wanted)}
+    return {**rest, **{n: v for n, v in compared.items() if n != "metadata"}, "metadata": meta}
 
 
 def _recorded(obj: Object, wanted: Object) -> Object:
@@ -96,12 +145,25 @@ async def look(kube: Kube, wanted: Object, *, take_ownership: bool) -> Look:
     meta = wanted["metadata"]
     live = await kube.get(wanted["apiVersion"], wanted["kind"], meta["name"], meta.get("namespace"))
     if live is not None or wanted["kind"] not in hosting.KINDS:
-        return judge(wanted, live, take_ownership=take_ownership)
+        last = None if live is None or not applied.is_editable(wanted) else await _applied_last(kube, wanted, live)
+        return judge(wanted, live, take_ownership=take_ownership, applied_last=last)
     retired = await hosting.retired_workload(kube, wanted)
     if retired is None:
         return judge(wanted, None, take_ownership=take_ownership)
     found = judge(wanted, retired, take_ownership=take_ownership)
     return replace(found, live=None, to_apply=found.to_apply or _as_it_was(wanted, retired), unlisted=())
+
+
+async def _applied_last(kube: Kube, wanted: Object, live: Object) -> Object | None:
+    """Of what is made to be edited; None: as the live object says. Its words count only where its workload mounts it:
+    under the releases that did not reserve the name, anybody could have made it, with a record of our form."""
+    ours, meta = applied.projection(wanted), wanted["metadata"]
+    workload = await kube.get("apps/v1", "Deployment", meta["name"], meta["namespace"])
+    if workload is None or (wanted["kind"], meta["name"]) not in references.of(workload):
+        is_ours = applied.record_of(live) == ours and not compare(ours, ours, applied.projection(live)).differences
+        return ours if is_ours else {}
+    # Without a record of ours, somebody has put it in the place of what was mounted: an edit.
+    return ours if applied.record_of(live) is None and _rendering(live) is None else None
 
 
 def _as_it_was(wanted: Object, retired: Object) -> Object:
@@ -162,8 +224,8 @@ def _kept(edit: Edit) -> Kept:
 class FollowControlPlane:
     """From here on, `context.cluster` has the edits of the ControlPlane object that the file does not contradict.
 
-    The version is not followed: an upgrade is more than applying other images. Another one in the file was refused
-    before the first write (`version_check`), and is here where the API answers for the first time.
+    The version was followed, or refused, before the first write (`version_check`); another one is refused here, where
+    the API answers for the first time.
     """
 
     name: str = "follow-control-plane"
@@ -173,9 +235,11 @@ class FollowControlPlane:
     async def plan(self, context: Context) -> Sequence[Change]:
         if not await context.api_answers():
             return []
-        record = await follow(context)
-        if record is not None:
-            refuse_other_than(by_the_api(record["spec"].get("version")), context.cluster.kubernetes_version)
+        live = await follow(context)
+        if live is None:
+            await hosted_version.refuse_others(context)
+        elif context.upgrade_from is None:
+            refuse_other_than(by_the_api(version_in(live)), context.cluster.kubernetes_version)
         return []
 
     async def run(self, context: Context, progress: Progress) -> None:
@@ -183,17 +247,21 @@ class FollowControlPlane:
 
 
 async def follow(context: Context) -> Object | None:
-    """Look at the ControlPlane and, unless ownership is taken, follow its edits. Returns what was applied to it last;
-    None where that is not known."""
-    wanted = control_plane(context.cluster)
+    """Look at the ControlPlane and, unless ownership is taken, follow its edits. Returns it; None if there is none. In
+    either case the file's own version is what is wanted of the object, also where the rest goes on with another one."""
     live = await live_control_plane(context.kube())
-    record = None if live is None else applied.record_of(live)
-    if live is None or record is None or context.take_ownership:
-        return record
+    if live is None:
+        return None
+    context.in_file = in_file = replace(
+        context.cluster, kubernetes_version=context.version_in_file or context.cluster.kubernetes_version
+    )
+    record = applied.record_of(live)
+    if record is None or context.take_ownership:
+        return live
+    wanted = control_plane(in_file)
     comparison = compare(record, applied.projection(wanted), applied.projection(live))
-    context.in_file = context.cluster
     context.cluster = with_spec(context.cluster, comparison.merged["spec"])
-    return record
+    return live
 
 
 def with_spec(cluster: Cluster, spec: Object) -> Cluster:

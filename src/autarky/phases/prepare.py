@@ -1,10 +1,9 @@
 """Preparing hosts for a kubelet: binaries, container runtime, images, files. Nothing of Kubernetes runs yet.
 
-Contract: binaries lie under content-addressed names before a link points to them, so that "the link
-points there" proves the right content without hashing 300 MB; other files are compared by digest and
-mode. A service is restarted only when something that it reads at its start has changed.
+Contract: files are compared by digest and mode, binaries by the links to them (`binaries`). A service is restarted only
+when something that it reads at its start has changed.
 
-Danger: a running kubelet keeps its old binary until it is restarted.
+Danger: a running kubelet keeps its old program until it is restarted, which `kubelets` does.
 """
 
 from __future__ import annotations
@@ -23,10 +22,12 @@ from autarky.model.cluster import Node
 from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
 from autarky.payload import Binary, Image, Payload
-from autarky.phases import balancer, etcd_programs, kubelets, members, standbys
+from autarky.phases import balancer, kubelets, members, standbys
+from autarky.phases.binaries import install_binaries, missing_binaries, point_links, stored
 from autarky.phases.context import Context, for_each_or_left_out, left_out_since
 from autarky.phases.files import changed_files
 from autarky.phases.labelled import is_labelled
+from autarky.phases.version_check import refuse_newer_kubelet
 from autarky.ports import Host, Progress
 from autarky.render import cluster_record
 from autarky.render import node as render_node
@@ -35,7 +36,7 @@ from autarky.render.node_marker import node_marker
 SEEN_WITHIN, PREPARED_WITHIN = 120.0, 420.0
 """Seconds for the host of one worker that has joined before, which is left out after that: together less than the
 phase has. A machine that is twenty times slower than usual takes 180 s for all binaries and images."""
-STORE = f"{places.HOST_ROOT}/store"
+KUBELET = render_node.BINARIES["kubelet"]
 CTR = (f"{places.BIN}/ctr", "--namespace", "k8s.io")
 PINNED = "io.cri-containerd.pinned=pinned"
 
@@ -45,6 +46,8 @@ class NodeWork:
     """What is to be done on one host; empty when nothing is."""
 
     binaries: dict[str, Binary] = field(default_factory=dict)
+    kubelet: str = ""
+    """The program that its kubelet is to be started with, where its link points to another one."""
     files: list[File] = field(default_factory=list)
     leaves: list[File] = field(default_factory=list)
     images: list[Image] = field(default_factory=list)
@@ -61,12 +64,15 @@ class NodeWork:
     def __bool__(self) -> bool:
         services = self.start_runtime or self.watch
         of_standby = self.revisions or self.outdated
-        return bool(self.binaries or self.files or self.leaves or self.images or of_standby or services)
+        programs = self.binaries or self.kubelet
+        return bool(programs or self.files or self.leaves or self.images or of_standby or services)
 
     def sentences(self, node: Node) -> list[str]:
         result = []
         if self.binaries:
             result.append(f"install {len(self.binaries)} binaries on {node.name}")
+        elif self.kubelet:
+            result.append(f"give the kubelet of {node.name} its former program, since it does not run")
         result += [f"write {file.path} on {node.name}" for file in self.files]
         result += [f"write {file.path} on {node.name}" for file in self.leaves]
         if self.watch:
@@ -101,6 +107,8 @@ class PrepareHosts:
 
     async def run(self, context: Context, progress: Progress) -> None:
         work = await self._look(context, progress)
+        if any(one.kubelet for one in work.values()) and await context.api_answers():
+            await refuse_newer_kubelet(context)  # these start with our program, also if their hosts only boot
 
         async def one(node: Node) -> None:
             if work[node.name]:
@@ -133,6 +141,7 @@ async def look(context: Context, node: Node) -> NodeWork:
         files += [file for revision in revisions for file in revision.files]
         revisions = []
     work = NodeWork(binaries=await missing_binaries(host, payload, render_node.BINARIES))
+    work.kubelet = await kubelets.program_at_start(host, stored(payload.binaries["kubelet"]))
     work.files = await changed_files(host, await balancer.without_kept(host, context.cluster, files))
     work.leaves = await missing_leaves(context, host, node)
     work.revisions = await standbys.revisions_to_put(context, host, revisions)
@@ -156,7 +165,9 @@ async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
         if file.path == places.NODE_MARKER:
             await host.write_files([file])
     await settle_kernel(host, work.files)
-    await install_binaries(host, work.binaries, progress)
+    await install_binaries(host, work.binaries, progress, unlinked=[KUBELET])
+    if work.kubelet:
+        await point_links(host, {KUBELET: work.kubelet})
     await host.write_files([file for file in work.files if file.path != places.NODE_MARKER])
     await write_leaves(host, work.leaves)
     await balancer.reload_after(host, work.files)
@@ -252,48 +263,6 @@ async def write_leaves(host: Host, files: Sequence[File]) -> None:
         await host.write_files(first)
         await host.run(["sh", "-c", _SHARE_LEAVES, "sh", *WITH_STANDBY])
         await host.write_files([plan])
-
-
-# --- binaries --------------------------------------------------------------------------------------
-
-
-def _stored(binary: Binary) -> str:
-    return f"{STORE}/{binary.name}-{binary.sha256[:16]}"
-
-
-async def missing_binaries(host: Host, payload: Payload, wanted: Mapping[str, str]) -> dict[str, Binary]:
-    """Path → binary for every link that does not point to the right content. Programs of etcd that are newer are right
-    as well: somebody has brought them for the members of this cluster."""
-    paths = list(wanted.values())
-    script = 'for p; do t=$(readlink "$p") && [ -x "$p" ] || t=-; printf "%s %s\\n" "$p" "$t"; done'
-    seen = (await host.run(["sh", "-c", script, "sh", *paths])).text.splitlines()
-    points_to = {path: target for path, _, target in (line.partition(" ") for line in seen)}
-    binaries = {path: payload.binaries[name] for name, path in wanted.items()}
-    missing = {path: binary for path, binary in binaries.items() if points_to.get(path) != _stored(binary)}
-    others = {path: points_to[path] for path in missing if points_to.get(path, "").startswith(f"{STORE}/")}
-    kept = await etcd_programs.kept(host, payload.release, others)
-    return {path: binary for path, binary in missing.items() if path not in kept}
-
-
-async def install_binaries(host: Host, binaries: Mapping[str, Binary], progress: Progress) -> None:
-    """Content first, links last: a link never points to half a file."""
-    if not binaries:
-        return
-    for number, binary in enumerate(binaries.values()):
-        progress.progress(f"{host.name}: binaries", number, len(binaries))
-        await host.push(binary.path, _stored(binary), mode=0o755)
-    await point_links(host, {path: _stored(binary) for path, binary in binaries.items()})
-
-
-async def point_links(host: Host, targets: Mapping[str, str]) -> None:
-    """Link → what it is to point to, each in one rename."""
-    links = [f"{target} {path}" for path, target in targets.items()]
-    directories = sorted({str(PurePosixPath(path).parent) for path in targets})
-    script = (
-        'mkdir -p "$@" && while read -r target link; do'
-        ' ln -sfn "$target" "$link.new" && mv -T "$link.new" "$link" || exit 1; done'
-    )
-    await host.run(["sh", "-c", script, "sh", *directories], stdin=("\n".join(links) + "\n").encode())
 
 
 # --- container runtime and images ------------------------------------------------------------------

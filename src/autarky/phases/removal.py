@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from autarky.control.admission.decide import removal
 from autarky.control.api_server.manifests import READY_PATH
 from autarky.control.certificates.manifests.specs import certificates_of
-from autarky.control.common.pods import internal_address
+from autarky.control.common.pods import has_ended, internal_address
 from autarky.control.common.slim import bare
 from autarky.control.control_nodes.decide.serving import STEADY_SECONDS
 from autarky.control.control_nodes.observe import ANSWER_SECONDS, SeenToServe, ask_address
@@ -152,12 +152,13 @@ async def _is_balanced(context: Context, name: str) -> bool:
 
 
 async def _healthy_members(context: Context) -> dict[str, bool]:
-    """etcd's voting members and whether each answers on its own health port: of a host that does not answer, no."""
+    """etcd's voting members and whether each answers on its own health port: of a host that does not answer, no. A
+    member may be a worker by the cluster file, which a label has made a control node."""
     if context.cluster.external_etcd is not None:
         return {}
     known = await etcd_members(context.kube())
     names = {m["metadata"]["name"] for m in known if (m.get("status") or {}).get("phase") in ("Member", "Leaving")}
-    nodes = [node for node in context.complete.control_nodes if not known or node.name in names]
+    nodes = [node for node in context.complete.nodes if (node.name in names if known else node.control_plane)]
     health = await for_each(nodes, lambda node: _is_healthy(context, node))
     return {**dict.fromkeys(names, False), **health}
 
@@ -259,8 +260,7 @@ class DrainNode:
 
 def _can_move(pod: Object) -> bool:
     owners = {owner["kind"] for owner in pod["metadata"].get("ownerReferences") or ()}
-    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return not owners & {"DaemonSet", "Node"} and not ended
+    return not owners & {"DaemonSet", "Node"} and not has_ended(pod)
 
 
 async def _evict(context: Context, pod: Object) -> str | None:

@@ -26,12 +26,12 @@ from autarky.model.cluster import Node
 from autarky.model.components import API_SERVER, ETCD, WITH_STANDBY
 from autarky.model.files import File
 from autarky.phases import standbys
+from autarky.phases.binaries import point_links
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
 from autarky.phases.files import changed_files
 from autarky.phases.hosts import FOUNDED
 from autarky.phases.kubelets import kubelet_runs
-from autarky.phases.prepare import point_links
 from autarky.ports import SHORT, Host, Progress
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import embeds_certificate

@@ -9,7 +9,7 @@ Contract: what a node's kubelet says is believed of its own node only, and is re
 
 from __future__ import annotations
 
-from autarky.control.common.pods import is_mirror, is_ready
+from autarky.control.common.pods import has_ended, is_mirror, is_ready
 from autarky.errors import Unreachable
 from autarky.model.cluster import Node
 from autarky.model.components import COMPONENTS, LOAD_BALANCER, WITH_STANDBY, Component, labelled
@@ -17,8 +17,6 @@ from autarky.phases.context import Context, for_each
 from autarky.phases.looking import in_time
 from autarky.ports import Object
 from autarky.render.values import SYSTEM
-
-_ENDED = ("Succeeded", "Failed")
 
 
 async def unready_static_pods(context: Context) -> list[str]:
@@ -54,7 +52,7 @@ def _wanted_labels(node: Node) -> str | None:
 def _component_that_stays(context: Context, pod: Object) -> Component | None:
     """None for other pods, for those that have ended, and for a standby that an agent withdraws."""
     component = labelled(pod["metadata"].get("labels") or {})
-    if component is None or not is_mirror(pod) or pod["status"].get("phase") in _ENDED:
+    if component is None or not is_mirror(pod) or has_ended(pod):
         return None
     if component.name in WITH_STANDBY:
         return None if context.cluster.hosts_level(component.level) else component

@@ -40,6 +40,19 @@ class GetPayload:
         context.payload = await get_payload(context.release, progress, groups=GROUPS)
 
 
+@dataclass(frozen=True, slots=True)
+class GetFollowed(GetPayload):
+    """The components of the version that the cluster was upgraded to through the API, where its file has another."""
+
+    name: str = "get-followed"
+    title: str = "Get the components of the version that the cluster has"
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        in_file = context.version_in_file
+        follows = in_file is not None and in_file != context.cluster.kubernetes_version
+        return await GetPayload.plan(self, context) if follows else []
+
+
 async def _is_nowhere(context: Context, path: str) -> bool:
     """Whether no control node has it; all of them must answer."""
     hosts = [context.host(node) for node in context.control_nodes]

@@ -20,12 +20,13 @@ from autarky import places
 from autarky.control.addons import ADD_ONS
 from autarky.control.hosts.decide.belonging import Refusal
 from autarky.engine.phase import Change
-from autarky.errors import CommandFailed, Problems, Unreachable
+from autarky.errors import CommandFailed, Problems, Refused, Unreachable
 from autarky.model.cluster import Node
 from autarky.model.components import LINKS
 from autarky.phases import belonging
 from autarky.phases.context import Context, for_each
-from autarky.ports import Host, Progress
+from autarky.phases.migration.marking import ONE_ETCD, read_mark
+from autarky.ports import SHORT, Host, Progress
 from autarky.render import node as render_node
 
 _MADE_BY_OTHERS = " ".join(
@@ -129,7 +130,10 @@ class CleanHosts:
     timeout: float = 300
 
     async def plan(self, context: Context) -> Sequence[Change]:
-        return [Change(f"remove everything of autarky from host {n.name}") for n in await self._ours(context)]
+        ours = await self._ours(context)
+        if not self.purge:
+            await _refuse_closed_etcd(context, [node for node in ours if node.control_plane])
+        return [Change(f"remove everything of autarky from host {n.name}") for n in ours]
 
     async def run(self, context: Context, progress: Progress) -> None:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -147,6 +151,19 @@ class CleanHosts:
 
     async def _ours(self, context: Context) -> list[Node]:
         return (await hosts_to_clean(context, self.leave))[0]
+
+
+async def _refuse_closed_etcd(context: Context, nodes: Sequence[Node]) -> None:
+    """An etcd of somebody's, which a copy that was cut has closed: who could open it would be gone with the hosts."""
+    for node in nodes:
+        mark = read_mark(await context.host(node).read(places.ETCD_COPY, most=SHORT))
+        if mark is not None and not mark.opened:
+            raise Refused(
+                ONE_ETCD,
+                f"a copy of the etcd at {', '.join(mark.urls)} was cut, and that refuses everybody until it goes back",
+                "run `autarky etcd migrate` with the cluster's former file first; or, if that etcd is not needed any"
+                " more, `autarky down --purge`",
+            )
 
 
 async def hosts_to_clean(context: Context, leave: Collection[str] = ()) -> tuple[list[Node], list[str]]:

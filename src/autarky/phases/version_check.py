@@ -1,9 +1,13 @@
-"""Another version of Kubernetes in the file than the cluster runs is refused: upgrades are not built yet, and a kubelet
-that is newer than the API server breaks rule 4 at the next start of its host.
+"""Another version of Kubernetes in the file than the cluster runs: the control plane is upgraded first, by the
+operator, and a kubelet that is newer than the API server breaks rule 4 at the next start of its host.
 
-Contract: only looks. What the API says counts first; while it is down, the hosts' markers; where these are of a
-release that noted no version, the kubelet and the standby on the hosts' disks
-(`control.cluster_file.decide.running_version`).
+Contract: a file that has not changed since it was applied is followed by an upgrade that somebody has made through the
+API. A file with a new version asks for an upgrade, which only `up` makes; every other command is refused. So does a
+file whose version is asked for through the API as well: a rollback that is under way, which `up` takes part in. Only
+looks.
+What the API says counts first, by the ControlPlane object, or where that is gone by the workloads (`hosted_version`);
+while it is down, the hosts' markers; where these are of a release that noted no
+version, the kubelet and the standby on the hosts' disks (`control.cluster_file.decide.running_version`).
 
 Danger: a worker may be compromised, and the fix that a refusal names has all hosts prepared for the version that it
 reported. So workers count only where no control node says anything.
@@ -11,47 +15,87 @@ reported. So workers count only where no control node says anything.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
-from autarky import places
+from autarky.control.backup.decide.written_by import STANDBY_POD, of_standby
 from autarky.control.cluster_file.decide import running_version
 from autarky.control.cluster_file.decide.running_version import Runs
-from autarky.control.common.skew import image_version
+from autarky.control.common.skew import minor_of
 from autarky.control.drift.decide import applied
+from autarky.control.upgrade.decide import reported
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model.cluster import Node
-from autarky.model.components import API_SERVER, OPERATOR
+from autarky.model.components import OPERATOR
 from autarky.model.versions import Version
+from autarky.phases import hosted_version
 from autarky.phases.context import Context, for_each
 from autarky.ports import Host, Kube, Object
 from autarky.render import node as render_node
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.values import SYSTEM
 
-STANDBY_POD = f"{places.STANDBY}/{API_SERVER}/current/pod.json"
+
+async def settle_version(context: Context) -> None:
+    """Follow what the cluster runs, or note that it is to be upgraded, or UserError; nothing where no host and no API
+    says what runs. Foreign hosts must have been refused before."""
+    asked = context.version_in_file or context.cluster.kubernetes_version
+    plane, says = await _live_plane(context)
+    found = running_version.by_the_api(None if plane is None else version_in(plane))
+    if found is not None and plane is not None:
+        if found.version != asked and is_followed(context, plane, asked):
+            context.use_version(found.version)
+        elif found.version != asked and context.upgrades:
+            context.upgrade_from = found.version
+        else:
+            refuse_other_than(found, asked)
+        return
+    if says and plane is None and await _settled_by_workloads(context, asked):
+        return
+    found = await _by_hosts(context, context.cluster.control_nodes)
+    if found is not None and found.version != asked and context.known is not None:
+        context.use_version(found.version)  # the file that is kept here may be older than an upgrade
+        return
+    # A control node made by its label is among these: without the API only its own word says so.
+    refuse_other_than(found or await _by_hosts(context, context.cluster.workers), asked)
 
 
-async def refuse_another_version(context: Context) -> None:
-    """UserError; nothing where no host and no API says what runs. Foreign hosts must have been refused before."""
-    refuse_other_than(await runs(context), context.cluster.kubernetes_version)
+def is_followed(context: Context, plane: Object, asked: Version) -> bool:
+    """Whether the file says what was applied last: then another version was asked for through the API. To `up` not
+    where that version is asked for again: on the way there, nothing may go on as for the version that is left."""
+    record = applied.record_of(plane)
+    is_under_way = context.upgrades and reported.wanted_version(plane) == asked
+    unchanged = record is not None and record["spec"].get("version") == str(asked)
+    return not context.take_ownership and unchanged and not is_under_way
 
 
 def refuse_other_than(found: Runs | None, asked: Version) -> None:
     if found is not None and found.version != asked:
         raise UserError(
-            f"the cluster runs Kubernetes {found.version}, as {found.source} says, and the file says {asked}: upgrades"
-            " are not built yet",
-            fix=f'set kubernetesVersion: "{str(found.version).removeprefix("v")}" in the file',
+            f"the cluster runs Kubernetes {found.version}, as {found.source} says, and the file says {asked}",
+            fix=f'set kubernetesVersion: "{str(found.version).removeprefix("v")}" in the file; or upgrade the cluster'
+            f" first: `autarky upgrade {str(asked).removeprefix('v')}`",
         )
 
 
-async def runs(context: Context) -> Runs | None:
-    """What the cluster runs; None where it is not there yet, or nothing of it answers."""
-    said = running_version.by_the_api(await _applied_version(context))
-    said = said or await _by_hosts(context, context.cluster.control_nodes)
-    # A control node made by its label is among these: without the API only its own word says so.
-    return said or await _by_hosts(context, context.cluster.workers)
+async def refuse_newer_kubelet(context: Context) -> None:
+    """Rule 4, asked right before a kubelet is started or restarted with our version: somebody may have asked for an
+    earlier minor since the file was looked at, which takes one edit of the ControlPlane and no lock of ours."""
+    plane, ours = await live_control_plane(context.kube()), context.cluster.kubernetes_version
+    least = None if plane is None else reported.lowest_version(plane)
+    if plane is None or least is None or minor_of(ours) <= minor_of(least):
+        return
+    asked, bare = reported.wanted_version(plane), str(ours).removeprefix("v")
+    if asked is not None and minor_of(asked) < minor_of(ours):
+        earlier = str(asked).removeprefix("v")
+        what = f"and the ControlPlane object asks for {asked}"
+        fix = f'run `autarky up` with kubernetesVersion: "{earlier}" in the file, which brings back kubelets of a later'
+        fix += (
+            f" minor and waits for the rest; or `autarky upgrade {bare}` to stay with {ours}, and then the same again"
+        )
+    else:
+        what = f"and not all of the control plane has left {least}"
+        fix = "run the same again when the upgrade is complete: `autarky upgrade status --watch`"
+    raise UserError(f"no kubelet may be newer than an API server (rule 4): ours would be {ours}, {what}", fix=fix)
 
 
 async def _by_hosts(context: Context, nodes: Iterable[Node]) -> Runs | None:
@@ -61,21 +105,41 @@ async def _by_hosts(context: Context, nodes: Iterable[Node]) -> Runs | None:
     return said or running_version.by_disks(await _on_disks(context, marked))
 
 
-async def _applied_version(context: Context) -> str | None:
+async def _live_plane(context: Context) -> tuple[Object | None, bool]:
+    """None also where the API does not answer; and whether it does."""
     if not await context.api_answers():
-        return None
+        return None, False
     try:
-        live = await live_control_plane(context.kube())
+        return await live_control_plane(context.kube()), True
     except (Unreachable, ApiError):
-        return None
-    record = None if live is None else applied.record_of(live)
-    version: str | None = None if record is None else record["spec"].get("version")
+        return None, False
+
+
+async def _settled_by_workloads(context: Context, asked: Version) -> bool:
+    try:
+        return await hosted_version.settle(context, asked)
+    except (Unreachable, ApiError):
+        return False
+
+
+def version_in(plane: Object) -> str | None:
+    """That the control plane has had completely last: as the operator says, else as it was applied last."""
+    record = applied.record_of(plane) or {"spec": {}}
+    version: str | None = (plane.get("status") or {}).get("version") or record["spec"].get("version")
     return version
 
 
 async def live_operator(kube: Kube) -> Object | None:
     """Its Deployment."""
     return await kube.get("apps/v1", "Deployment", OPERATOR, SYSTEM)
+
+
+async def needed_control_plane(kube: Kube) -> Object:
+    """UserError where there is none."""
+    plane = await live_control_plane(kube)
+    if plane is None:
+        raise UserError("the cluster has no ControlPlane object", fix="run `autarky up`, which makes it")
+    return plane
 
 
 async def live_control_plane(kube: Kube) -> Object | None:
@@ -90,22 +154,13 @@ async def live_control_plane(kube: Kube) -> Object | None:
 async def _on_disks(context: Context, nodes: Iterable[Node]) -> dict[str, tuple[str | None, ...]]:
     async def one(node: Node) -> tuple[str | None, ...]:
         host = context.host(node)
-        return await _kubelet_version(host), await _standby_version(host)
+        standby = of_standby(await host.read(STANDBY_POD))
+        return await kubelet_version(host), None if standby is None else str(standby)
 
     return await for_each(nodes, one)
 
 
-async def _kubelet_version(host: Host) -> str | None:
+async def kubelet_version(host: Host) -> str | None:
     """ "v1.36.4", of "Kubernetes v1.36.4"."""
     said = await host.run([render_node.BINARIES["kubelet"], "--version"], check=False)
     return said.text.split()[-1] if said.status == 0 and said.text else None
-
-
-async def _standby_version(host: Host) -> str | None:
-    """None also where the file is malformed: the host may say anything."""
-    content = await host.read(STANDBY_POD)
-    try:
-        found = image_version(json.loads(content or b"")["spec"]["containers"][0]["image"])
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        return None
-    return None if found is None else str(found)

@@ -2,10 +2,11 @@
 
 The idle-close race: the server ends a connection while a request is on its way to it. Such a connection had carried
 an answer before, broke by a close or a reset, not one byte of the new answer had come, and the end came within one
-round trip of the request: what comes later is the end of a connection over which the server had the request. The
-request is then sent once more, on a new connection. If that succeeds, the race is counted and nothing has failed;
-otherwise the request has failed. A write says which version of its object it changes: if its retry gets a conflict,
-the server had carried out what it did not answer, and that is a failure however soon the connection ended.
+round trip of the request, as round trips are at that time: what comes later is the end of a connection over which the
+server had the request. The request is then sent once more, on a new connection. If that succeeds, the race is counted
+and nothing has failed; otherwise the request has failed. A write says which version of its object it changes: if its
+retry gets a conflict, the server had carried out what it did not answer, and that is a failure however soon the
+connection ended.
 
 A stopping API server says the same in words to what still comes on kept connections in the moment in which it closes
 them: 503 «apiserver is shutting down» with `Retry-After`. HTTP/1.1 has no other way to tell a busy client to go
@@ -32,6 +33,9 @@ SHORTEST_ROUND_TRIP = 0.25
 """Seconds. A stopping kube-apiserver ends all its watches before the connections on which nothing is under way, and the
 load balancer waits for a processor meanwhile: by captured packets, on two processors, a request lay unread at the
 server for up to 0.12 s before the connection was closed in order."""
+LATEST = 1.0
+"""Seconds. An end that came later than any of what is known of that time is judged by what its retry takes, up to this:
+where a request lay unread for so long, the next one does, too."""
 APART = 10.0
 """Seconds between the stops of two indistinguishable servers: they are replaced one after the other, and the new one
 must be ready before the next stops."""
@@ -88,7 +92,8 @@ class Kept:
         except Fault as fault:
             if not (reused and _is_cut(fault)):
                 raise
-            after_it = await self._after_a_cut(request, fault, connection.round_trip, until)
+            longest = max(connection.round_trip, self._run.slowest_lately())
+            after_it = await self._after_a_cut(request, fault, longest, until)
             self._tally.late_races += fault.after > connection.round_trip
             return *after_it, Excuse.RACE
         if not (reused and _turns_away(answer)):
@@ -101,13 +106,16 @@ class Kept:
         self, request: Request, fault: Fault, round_trip: float, until: float
     ) -> tuple[Connection, Answer]:
         """The retry that a race allows. Raises Fault where the server had the request."""
-        if not is_race(fault, round_trip):
-            late = f"{fault.detail}, {fault.after:.2f} s after the request"
+        late = f"{fault.detail}, {fault.after:.2f} s after the request"
+        if not is_race(fault, max(round_trip, LATEST)):
             raise Fault(fault.kind, str(self._endpoint), late) from fault
+        began = self._run.now()
         connection, answer = await self._again(request, fault.detail, until)
         if answer.status == CONFLICT:
             done = f"{fault.detail}, though it was carried out: a retry got {answer.sentence()}"
             raise Fault(fault.kind, str(self._endpoint), done) from fault
+        if not is_race(fault, max(round_trip, self._run.now() - began)):
+            raise Fault(fault.kind, str(self._endpoint), late) from fault
         return connection, answer
 
     async def _opened(self, until: float) -> Connection:
@@ -147,7 +155,9 @@ class Farewells:
 
 
 def is_race(fault: Fault, round_trip: float) -> bool:
-    """Whether the server may have ended a kept connection before it had the request. `round_trip`: seconds."""
+    """Whether the server may have ended a kept connection before it had the request. `round_trip`: seconds that one may
+    take at that time: on a machine without free processors a request lies unread for as long as others wait for their
+    answers."""
     return _is_cut(fault) and fault.after <= max(round_trip, SHORTEST_ROUND_TRIP)
 
 

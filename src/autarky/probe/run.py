@@ -11,6 +11,7 @@ from autarky.errors import ApiError
 from autarky.probe.endpoint import Endpoint
 from autarky.probe.http import Answer, Client, Connection, Request, connect
 from autarky.probe.identity import identify
+from autarky.probe.lately import SlowestLately
 from autarky.probe.outcome import Failure, Fault, Kind, Stream
 from autarky.probe.tally import Tally
 
@@ -28,6 +29,7 @@ class Run:
     halted: asyncio.Future[None]
     on_failure: Callable[[Failure], None] = lambda _failure: None
     tally: Tally = field(default_factory=Tally)
+    _lately: SlowestLately = field(default_factory=SlowestLately)
     _epoch: float = field(default_factory=lambda: time.time() - asyncio.get_running_loop().time())
 
     # --- time ---
@@ -98,7 +100,13 @@ class Run:
     # --- outcomes ---
 
     def answered(self, stream: Stream, endpoint: Endpoint, began: float) -> None:
-        self.tally.answered(stream, endpoint.url, self.unix(began), self.now() - began)
+        now = self.now()
+        self._lately.note(now, now - began)
+        self.tally.answered(stream, endpoint.url, self.unix(began), now - began)
+
+    def slowest_lately(self) -> float:
+        """Seconds that the slowest of the last answers took, of any stream; 0 where there was none lately."""
+        return self._lately.seconds(self.now())
 
     async def refused(self, stream: Stream, began: float, connection: Connection, answer: Answer) -> None:
         """An answer that is no success; whoever gave it is asked who it is."""

@@ -44,6 +44,18 @@ def portable(document: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def with_machine(document: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any]:
+    """A portable document again with what is specific to this machine, as another one has it."""
+    result = deepcopy(dict(document))
+    for *parents, last in _OF_THE_MACHINE:
+        found, given = result["spec"], there["spec"]
+        for parent in parents:
+            found, given = found.setdefault(parent, {}), given.get(parent) or {}
+        if last in given:
+            found[last] = given[last]
+    return result
+
+
 def record(document: Mapping[str, Any], nodes: bytes, last: Record | None) -> bytes:
     """`nodes`: as the command line remembers them (`members.memory_of`). `last`: the newest record that was seen."""
     return written(numbered(portable(document), dict(sorted(json.loads(nodes).items())), last))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from autarky.control.common.understood import LEAST_QUOTA, LEVELS, MOST_QUOTA
 from autarky.control.common.understood import VERSION as VERSION_PATTERN
 from autarky.control.etcd.decide.membership import MOST_MEMBERS, REPLACE_SECONDS
-from autarky.model.cluster import Cluster
+from autarky.model.cluster import MOST_SOAK_SECONDS, Cluster
 from autarky.model.defaults import FIRST
 from autarky.model.etcd_members import ETCD_VERSION
 from autarky.render.values import Object, metadata
@@ -49,9 +49,18 @@ def definition(
 
 
 def control_plane_crd() -> Object:
-    columns = [
-        {"name": "Version", "type": "string", "jsonPath": ".spec.version"},
+    columns: list[Object] = [
+        {"name": "Version", "type": "string", "jsonPath": ".status.version"},
+        {"name": "Wanted", "type": "string", "jsonPath": ".spec.version"},
+        {"name": "Upgrade", "type": "string", "jsonPath": ".status.upgrade.state"},
+        {"name": "At", "type": "string", "jsonPath": ".status.upgrade.component"},
         {"name": "Self-Hosted", "type": "string", "jsonPath": ".spec.selfHosted"},
+        {
+            "name": "Progress",
+            "type": "string",
+            "jsonPath": '.status.conditions[?(@.type=="SpecApplied")].message',
+            "priority": 1,
+        },
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
     return definition("ControlPlane", "controlplanes", _schema(), columns, short_names=["cp"])
@@ -98,6 +107,25 @@ def _schema() -> Object:
                     "limitSeconds": {"type": "integer", "minimum": 10, "maximum": 86400, "default": 90},
                 },
                 "description": "When a rollout of a control plane component goes back by itself.",
+            },
+            "paused": {
+                "type": "boolean",
+                "description": "No further step of an upgrade is taken while this is true.",
+            },
+            "upgrade": {
+                "type": "object",
+                "default": {},  # as above
+                "properties": {
+                    "soakSeconds": {
+                        "type": "integer",
+                        "minimum": 0,
+                        "maximum": MOST_SOAK_SECONDS,
+                        "description": "For how long the components of a later minor emulate the minor before it,"
+                        " before they are raised to their own. 0: not at all; set while they do, it raises them at"
+                        " once.",
+                    },
+                },
+                "description": "How the control plane gets another version.",
             },
             "defaults": {
                 "type": "integer",
@@ -177,5 +205,6 @@ def control_plane(cluster: Cluster) -> Object:
             "componentArguments": arguments,
             "rollback": {"enabled": cluster.rollback.enabled, "limitSeconds": cluster.rollback.limit_seconds},
             "defaults": cluster.defaults,
+            **({} if cluster.soak_seconds is None else {"upgrade": {"soakSeconds": cluster.soak_seconds}}),
         },
     }

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autarky.control.certificates import decide as certificates
-from autarky.control.common.pods import is_mirror, is_what_it_says, pressure
+from autarky.control.common.pods import has_ended, is_mirror, is_what_it_says, pressure
 from autarky.control.slots import manifests as standby
 from autarky.errors import AutarkyError
 from autarky.model import ports
@@ -192,7 +192,7 @@ def _pod_row(pod: Object, control_nodes: Collection[str]) -> Row | None:
     """None for what is not ours, or is a worker's static pod that only poses as ours."""
     labels = pod["metadata"].get("labels", {})
     component = labelled(labels)
-    if component is None or pod["status"].get("phase") in {"Succeeded", "Failed"}:
+    if component is None or has_ended(pod):
         return None
     if component.name != LOAD_BALANCER and not is_what_it_says(pod, control_nodes):
         return None

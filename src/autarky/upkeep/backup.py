@@ -18,8 +18,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from autarky import places
-from autarky.archive.contents import HOST, MANIFEST, SNAPSHOT, Contents, EtcdSeen, FileSeen
+from autarky.archive.contents import CONTROL_PLANE, HOST, MANIFEST, SNAPSHOT, Contents, EtcdSeen, FileSeen
 from autarky.archive.sealing import Part
+from autarky.control.backup.decide.written_by import STANDBY_POD, at_least, written_by
 from autarky.errors import CommandFailed, Refused, Unreachable, UserError
 from autarky.etcd import EtcdTools, MemberStatus, Place
 from autarky.etcd.snapshots import Intact, Tried
@@ -37,6 +38,7 @@ _ENOUGH_SPACE = "a backup leaves the node's disk room"
 HAS_ALL = "a backup has all that etcd has acknowledged"
 _QUORUM_SECONDS = 15.0
 """For a member to read by its quorum: longer than an election takes."""
+_STANDBY = f"{HOST}{STANDBY_POD.removeprefix('/')}"
 FILES = (
     *("etc/kubernetes/pki", "etc/kubernetes/manifests", "var/lib/autarky/state", "var/lib/autarky/leaves"),
     "var/lib/autarky/standby/*/current",
@@ -228,7 +230,8 @@ def archive_of(
     cluster: Mapping[str, bytes],
 ) -> tuple[Contents, list[Part]]:
     """The manifest and all files, that first. made: RFC 3339, autarky: its version. cluster: the cluster file and the
-    ControlPlane by their names in the archive, those that are known. Unfit if the snapshot lacks what there was."""
+    ControlPlane by their names in the archive, those that are known. Its version is that of what has written the data,
+    as far as the ControlPlane and the standby say. Unfit if the snapshot lacks what there was."""
     taken = snapshot.taken
     if taken.least is not None and snapshot.tried.revision < taken.least:
         lacks = f"its snapshot is of revision {snapshot.tried.revision:,}, and the quorum had {taken.least:,} before"
@@ -246,6 +249,14 @@ def archive_of(
         members=taken.members,
         quorum=taken.least is not None,
     )
-    contents = Contents(marker.cluster, marker.ca, made, marker.node, autarky, marker.kubernetes, etcd, seen)
+    found = {part.name: content for part, content in small}
+    kubernetes = written_by(marker.kubernetes, found.get(CONTROL_PLANE), found.get(_STANDBY))
+    contents = Contents(marker.cluster, marker.ca, made, marker.node, autarky, kubernetes, etcd, seen)
     parts = [Part(MANIFEST, contents.written()), *(part for part, _ in small), Part(SNAPSHOT, snapshot.local)]
     return contents, parts
+
+
+def version_of(contents: Contents, files: Mapping[str, bytes]) -> str:
+    """Of Kubernetes, with which an archive is to be read. Earlier releases wrote that of the host's marker into it,
+    which an upgrade through the API leaves behind; the standby among its files is what had served."""
+    return at_least(contents.kubernetes, files.get(CONTROL_PLANE), files.get(_STANDBY))

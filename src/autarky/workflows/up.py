@@ -12,10 +12,12 @@ from autarky.phases.external_etcd import CheckExternalEtcd, PrepareExternalEtcd
 from autarky.phases.finish import AwaitWorkloads, WriteKubeconfig
 from autarky.phases.hosts import CheckHosts, CreateHosts
 from autarky.phases.images import BringImages
+from autarky.phases.inventory import PruneObjects, RecordApplied
 from autarky.phases.join import JoinNodes, StartJoining
 from autarky.phases.kubelets import ConfigureKubelets
 from autarky.phases.objects import ApplyObjects
 from autarky.phases.other_etcd import BringEtcd
+from autarky.phases.own_add_ons import ApplyAddOns
 from autarky.phases.ownership import FollowControlPlane
 from autarky.phases.pivot import Pivot
 from autarky.phases.prepare import PrepareHosts
@@ -23,13 +25,16 @@ from autarky.phases.promote import MakeControlNodes
 from autarky.phases.replaced import ForgetReplaced
 from autarky.phases.retire import RetireHosted
 from autarky.phases.start import StartControlPlane
-from autarky.phases.supply import GetPayload, IssueCertificates
+from autarky.phases.supply import GetFollowed, GetPayload, IssueCertificates
+from autarky.phases.upgrade import UpgradeControlPlane
 
 PHASES: tuple[Phase[Context], ...] = (
     CheckFile(),
     GetPayload(),
     CreateHosts(),
     CheckHosts(),
+    UpgradeControlPlane(),
+    GetFollowed(),
     IssueCertificates(),
     WriteKubeconfig(),
     ForgetReplaced(),
@@ -43,6 +48,7 @@ PHASES: tuple[Phase[Context], ...] = (
     BringImages(),
     BringEtcd(),
     StartJoining(),
+    RecordApplied(),
     ApplyObjects(),
     JoinNodes(),
     StartAgents(),
@@ -53,4 +59,6 @@ PHASES: tuple[Phase[Context], ...] = (
     AwaitEtcd(),
     ConfigureKubelets(),
     AwaitWorkloads(),
+    ApplyAddOns(),
+    PruneObjects(),
 )

@@ -89,7 +89,6 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 async def test_it_refuses_everything_of_everybody_but_root(scene: Scene) -> None:
     await scene.tools(ROOTS).refuse_all_but(ROOTS)
-    await scene.tools(ROOTS).refuse_all_but(ROOTS)  # killed, and again
     for certificate in ("client", "server"):
         for arguments, stdin in (
             (("get", "/registry/1"), b""),

@@ -19,7 +19,7 @@ from autarky.errors import CommandFailed, Held
 from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
 from autarky.model.versions import Version
-from autarky.phases import etcd_programs, prepare, standbys
+from autarky.phases import binaries, etcd_programs, standbys
 from autarky.ports import Host
 from autarky.render import node as render_node
 from fakes.clusters import a_cluster, inputs_of
@@ -159,7 +159,7 @@ async def test_removing_passes_over_what_is_absent(host):
 async def linked(host: Host) -> Host:
     """There is a link to there/target."""
     await host.write_files([File(f"{HERE}/there/target", b"target", 0o640)])
-    await prepare.point_links(host, {f"{HERE}/link": f"{HERE}/there/target"})
+    await binaries.point_links(host, {f"{HERE}/link": f"{HERE}/there/target"})
     return host
 
 
@@ -171,7 +171,7 @@ async def test_a_link_is_followed_to_be_read(linked):
 
 async def test_a_link_is_moved_in_one_go_and_a_file_gives_way_to_one(linked):
     await linked.write_files([File(f"{HERE}/there/other", b"other"), File(f"{HERE}/plain", b"")])
-    await prepare.point_links(linked, dict.fromkeys((f"{HERE}/link", f"{HERE}/plain"), f"{HERE}/there/other"))
+    await binaries.point_links(linked, dict.fromkeys((f"{HERE}/link", f"{HERE}/plain"), f"{HERE}/there/other"))
     assert [await linked.read(f"{HERE}/{name}") for name in ("link", "plain")] == [b"other", b"other"]
     assert await linked.read(f"{HERE}/there/target") == b"target"
 
@@ -179,7 +179,7 @@ async def test_a_link_is_moved_in_one_go_and_a_file_gives_way_to_one(linked):
 async def test_a_link_is_replaced_and_removed_itself_and_not_what_it_leads_to(linked):
     await linked.write_files([File(f"{HERE}/link", b"a file now")])
     assert [await linked.read(f"{HERE}/{name}") for name in ("link", "there/target")] == [b"a file now", b"target"]
-    await prepare.point_links(linked, {f"{HERE}/link": f"{HERE}/there/target"})
+    await binaries.point_links(linked, {f"{HERE}/link": f"{HERE}/there/target"})
     await linked.remove([f"{HERE}/link"])
     assert [await linked.read(f"{HERE}/{name}") for name in ("link", "there/target")] == [None, b"target"]
 
@@ -192,7 +192,7 @@ async def test_a_link_whose_target_has_gone_is_absent_to_whoever_reads(linked):
 
 async def test_no_link_takes_the_place_of_a_directory_nor_a_directory_that_of_a_file(linked):
     with pytest.raises(CommandFailed, match="directory"):
-        await prepare.point_links(linked, {f"{HERE}/there": f"{HERE}/there/target"})
+        await binaries.point_links(linked, {f"{HERE}/there": f"{HERE}/there/target"})
     assert await linked.read(f"{HERE}/there/target") == b"target"
     assert await status(linked, "install", "-d", "-m", "700", f"{HERE}/there/target") == 1
     assert await linked.read(f"{HERE}/there/target") == b"target"
@@ -200,9 +200,9 @@ async def test_no_link_takes_the_place_of_a_directory_nor_a_directory_that_of_a_
 
 async def test_links_that_lead_to_each_other_are_absent_to_whoever_reads(linked):
     await linked.write_files([File(f"{HERE}/there/other", b"other")])
-    await prepare.point_links(linked, {f"{HERE}/there/back": f"{HERE}/there/other"})
-    await prepare.point_links(linked, {f"{HERE}/link": f"{HERE}/there/back"})
-    await prepare.point_links(linked, {f"{HERE}/there/back": f"{HERE}/link"})
+    await binaries.point_links(linked, {f"{HERE}/there/back": f"{HERE}/there/other"})
+    await binaries.point_links(linked, {f"{HERE}/link": f"{HERE}/there/back"})
+    await binaries.point_links(linked, {f"{HERE}/there/back": f"{HERE}/link"})
     assert await linked.read(f"{HERE}/link") is None
     assert await linked.digests([f"{HERE}/link"]) == {}
     await linked.remove([f"{HERE}/link"])
@@ -237,7 +237,7 @@ def etcds_program(version: str) -> tuple[str, File]:
 async def test_etcds_programs_are_of_the_version_that_they_say_while_they_are_intact(host):
     programs = [etcds_program(version) for version in ("3.7.3", "3.10.0", "main", "3.5.35")]
     await host.write_files([file for _, file in programs])
-    await prepare.point_links(host, {path: file.path for path, file in programs})
+    await binaries.point_links(host, {path: file.path for path, file in programs})
     [new, newer, odd, damaged] = [path for path, _ in programs]
     await host.write_files([replace(programs[-1][1], content=programs[-1][1].content + b"\n")])
     plain = f"{HERE}/bin/etcd"

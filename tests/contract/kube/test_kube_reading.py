@@ -230,6 +230,14 @@ async def test_a_server_that_is_ready_is_healthy(kube: Lister) -> None:
     assert await kube.healthy("/readyz?exclude=etcd&exclude=etcd-readiness") is None
 
 
+async def test_lines_of_a_text_are_those_that_begin_so(kube: Lister) -> None:
+    [line] = await kube.lines("/metrics", ["process_open_fds "])
+    assert float(line.partition(" ")[2]) > 0
+    with pytest.raises(ApiError) as caught:
+        await kube.lines("/no-such-text", [""])
+    assert caught.value.status == 404
+
+
 async def test_logs_of_an_absent_pod_are_an_error(kube: Lister, namespace: str) -> None:
     with pytest.raises(ApiError, match="absent") as caught:
         await kube.logs(namespace, "absent")

@@ -215,6 +215,19 @@ async def test_delete_says_whether_there_was_something(kube: Lister, namespace: 
     assert await kube.get("v1", "ConfigMap", "a", namespace) is None
 
 
+async def test_only_the_object_that_was_read_is_deleted(kube: Lister, namespace: str) -> None:
+    read = await kube.create(config_map(namespace, "a"))
+    changed = await kube.patch("v1", "ConfigMap", "a", {"data": {"other": "1"}}, namespace=namespace)
+    with pytest.raises(Conflict):
+        await kube.delete("v1", "ConfigMap", "a", namespace, as_read=read)
+    another = {**changed, "metadata": {**changed["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}}
+    with pytest.raises(Conflict):
+        await kube.delete("v1", "ConfigMap", "a", namespace, as_read=another)
+    assert await kube.delete("v1", "ConfigMap", "a", namespace, as_read=changed) is True
+    assert await kube.delete("v1", "ConfigMap", "a", namespace, as_read=changed) is False
+    assert await kube.get("v1", "ConfigMap", "a", namespace) is None
+
+
 async def test_an_object_with_finalizers_goes_with_the_last_of_them(kube: Lister, namespace: str) -> None:
     obj = config_map(namespace, "a")
     obj["metadata"]["finalizers"] = ["example.org/held"]

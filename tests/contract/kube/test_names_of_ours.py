@@ -19,6 +19,7 @@ from autarky.control.guards.manifests import reserved
 from autarky.control.guards.manifests.policies import OPERATOR_USER
 from autarky.control.levels import act as hosting
 from autarky.control.rollout.decide.failures import Record as Revisions
+from autarky.control.rollout.manifests import secret_name
 from autarky.control.rollout.operator import last_good
 from autarky.ports import Object
 from autarky.render.objects import parts
@@ -224,7 +225,7 @@ async def test_the_operator_believes_nothing_that_a_stranger_has_put_there_and_o
 ) -> None:
     """In a cluster of an earlier release, which had no such policy."""
     kube = actors.operator
-    for obj in (_config_map(retired_name(SCHEDULER)), _config_map(RECORD), _secret(last_good.secret_name(SCHEDULER))):
+    for obj in (_config_map(retired_name(SCHEDULER)), _config_map(RECORD), _secret(secret_name(SCHEDULER))):
         await actors.admin.create({**obj, "immutable": immutable})
     workload, budget = _scheduler()
     for obj in (workload, budget):
@@ -245,7 +246,7 @@ async def test_the_operator_believes_nothing_that_a_stranger_has_put_there_and_o
     noted = await actors.admin.get("v1", "ConfigMap", RECORD, SYSTEM)
     assert noted is not None
     assert set(noted["data"]) == {"n1"}
-    for obj in (workload, budget, _config_map(RECORD), _secret(last_good.secret_name(SCHEDULER))):
+    for obj in (workload, budget, _config_map(RECORD), _secret(secret_name(SCHEDULER))):
         meta = obj["metadata"]
         await actors.admin.delete(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])
 

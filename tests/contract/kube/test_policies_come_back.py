@@ -17,8 +17,11 @@ from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.guards.manifests import all as admission
 from autarky.control.guards.manifests.policies import BINDING, OPERATOR_USER, POLICY
 from autarky.control.guards.operator import Guards
+from autarky.control.upgrade.decide.checks_of_apis import METRICS
+from autarky.control.upgrade.observe import observe
 from autarky.errors import ApiError
 from autarky.kube import KubeClient
+from autarky.model.versions import Version
 from autarky.ports import Object
 from autarky.render import access, crds
 from contract.acting import acting, is_refused, until
@@ -108,3 +111,39 @@ async def test_the_operator_may_list_and_watch_every_one_of_its_sources(
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_the_operator_may_look_at_all_that_is_checked_before_an_upgrade(
+    admin: KubeClient, as_operator: KubeClient
+) -> None:
+    """Also behind webhooks, of which there is one, and what the metrics say of a request that is made here."""
+    await admin.apply(crds.control_plane_crd(), manager="test")
+    gate = {"namespace": "default", "name": "no-such-gate"}
+    hook = {
+        "name": "a.gate.example",
+        "clientConfig": {"service": gate},
+        "rules": [{"apiGroups": ["gate.example"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    configuration = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "gate"},
+        "webhooks": [hook],
+    }
+    await admin.apply(configuration, manager="test")
+    await admin.list("v1", "Endpoints")  # deprecated, and never removed
+
+    async def all_is_seen() -> bool:
+        seen = await observe(as_operator, Version(1, 36, 4), Version(1, 37, 1))
+        assert "endpoints" not in [one.resource for one in seen.requested]
+        return not seen.unseen and dict(seen.services) == {("default", "no-such-gate"): "does not exist"}
+
+    try:
+        await until("everything is seen", all_is_seen)
+        lines = await as_operator.lines("/metrics", METRICS)
+        assert any(line.startswith(METRICS[0]) and 'resource="endpoints"' in line for line in lines), lines
+        assert any(line.startswith('apiserver_resource_objects{group="",resource="namespaces"} ') for line in lines)
+    finally:
+        await admin.delete(configuration["apiVersion"], configuration["kind"], "gate")  # type: ignore[arg-type]

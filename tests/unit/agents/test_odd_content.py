@@ -162,7 +162,7 @@ FIELDS = st.sampled_from(
     [
         *("version", "selfHosted", "componentArguments", "rollback", "enabled", "limitSeconds", "etcd", "members"),
         *("address", "state", "phase", "memberID", "lostMemberID", "vacatedMemberID", "vacating", "message"),
-        *("conditions", "type", "status", "lastTransitionTime"),
+        *("upgrade", "soakSeconds", "conditions", "type", "status", "lastTransitionTime"),
     ]
 )
 VALUES = st.recursive(
@@ -174,13 +174,14 @@ GOOD = {"version": "v1.36.4", "selfHosted": "1-4"}
 
 
 @settings(deadline=None)
-@given(spec=VALUES | VALUES.map(lambda odd: {**GOOD, "rollback": odd, "etcd": odd}), status=VALUES)
+@given(spec=VALUES | VALUES.map(lambda odd: {**GOOD, "rollback": odd, "etcd": odd, "upgrade": odd}), status=VALUES)
 @example(spec={**GOOD, "selfHosted": "banana"}, status={})
 @example(spec={**GOOD, "etcd": {"members": None}}, status={})
 @example(spec={**GOOD, "rollback": None}, status=None)
 @example(spec=GOOD, status={"conditions": [{"type": 1}]})
 @example(spec={**GOOD, "defaults": True}, status={})
 @example(spec={**GOOD, "defaults": 0}, status={})
+@example(spec={**GOOD, "upgrade": {"soakSeconds": True}}, status={})
 def test_any_control_plane_is_understood_or_left_alone(spec: Any, status: Any) -> None:
     plane: Object = {"metadata": {"name": "cluster", "annotations": {applied.ANNOTATION: json.dumps(spec)}}}
     plane |= {"spec": spec, "status": status}
@@ -188,6 +189,7 @@ def test_any_control_plane_is_understood_or_left_alone(spec: Any, status: Any) -
     if understood.is_control_plane(plane):
         assert int(plane["spec"]["selfHosted"][0]) in range(5)
         assert int(plane["spec"].get("defaults", 1)) >= 1
+        assert type((plane["spec"].get("upgrade") or {}).get("soakSeconds", 0)) is int
         operator_rollouts._policy(SimpleNamespace(control_plane=plane))  # type: ignore[arg-type]
     read = understood.without_odd_status(plane)
     assert all(isinstance(one["type"], str) for one in read["status"].get("conditions", []))
@@ -214,6 +216,8 @@ def test_any_member_of_etcd_is_understood_or_left_alone(spec: Any, status: Any) 
         {"rollback": {"enabled": False, "limitSeconds": 10}},
         {"etcd": {"members": ["n1"]}},
         {"etcd": {}},
+        {"upgrade": {"soakSeconds": 86400}},
+        {"upgrade": {}},
     ],
 )
 def test_what_the_definition_takes_is_understood(level: str, more: dict[str, Any]) -> None:

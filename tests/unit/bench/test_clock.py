@@ -8,7 +8,8 @@ from _product import THIS_TREE
 from autarky.workflows.up import PHASES
 
 BEFORE = (
-    *("check-file", "get-payload", "create-hosts", "check-hosts", "issue-certificates", "write-kubeconfig"),
+    *("check-file", "get-payload", "create-hosts", "check-hosts", "upgrade-control-plane", "get-followed"),
+    *("issue-certificates", "write-kubeconfig"),
     *("forget-replaced", "prepare-external-etcd", "prepare-hosts", "check-external-etcd", "change-etcd"),
 )
 

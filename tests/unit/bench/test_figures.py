@@ -45,6 +45,11 @@ def test_a_limit_is_one_of_the_median_of_ours(limits, kept):
     assert Figure("backup", "memory", "MB", (10.0, 30.0, 20.0), (0.0, 0.0, 0.0), **limits).kept == kept
 
 
+def test_of_what_may_never_be_each_round_counts():
+    assert Figure("upgrade", "requests that failed", "", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), most=0.0).kept
+    assert not Figure("upgrade", "requests that failed", "", (0.0, 0.0, 500.0), (1.0, 1.0, 1.0), most=0.0).kept
+
+
 @pytest.mark.parametrize(("more", "kept"), [(5.0, True), (4.9, False)])
 def test_a_difference_is_that_of_the_medians(more, kept):
     assert Figure("backup", "restore", "s", (10.0, 30.0, 20.0), (15.0, 1.0, 90.0), more=more).kept == kept

@@ -97,3 +97,20 @@ def test_a_third_is_about_a_third_and_another_one_with_each_seed() -> None:
 
 def test_a_kind_that_no_write_was_of_is_missing() -> None:
     assert Draw("", 3, ("link ", "create ")).missing(["create /s"]) == ["link "]
+
+
+@given(st.text(), st.sets(st.sampled_from(WRITES), min_size=1))
+def test_after_a_pass_without_any_that_was_drawn_one_of_its_writes_is(seed: str, passed: set[str]) -> None:
+    draw = Draw(seed, 50, ()).one_of_these(passed)
+    assert draw is not None
+    (write,) = _drawn(draw)
+    assert write in passed
+
+
+def test_which_one_it_is_differs_with_the_seed_and_is_any_of_them() -> None:
+    draws = [Draw(str(seed), 50, ()).one_of_these(WRITES) for seed in range(len(WRITES) * 12)]
+    assert {write for draw in draws if draw is not None for write in _drawn(draw)} == set(WRITES)
+
+
+def test_where_none_was_made_none_can_be_drawn() -> None:
+    assert Draw("", 50, ()).one_of_these([]) is None

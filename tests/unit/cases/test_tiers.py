@@ -110,6 +110,7 @@ LINT = [
     "mypy tests/unit tests/contract tests/fakes",
     "mypy tests/e2e tests/cases",
     "mypy bench",
+    "mypy scripts",
     "lint-imports ",
     "shellcheck run .ci/run src/a.sh",
     "luacheck -q src/b.lua",

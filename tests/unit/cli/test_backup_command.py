@@ -19,6 +19,7 @@ import pytest
 
 from autarky import places
 from autarky.archive import Unlock, fresh_identity
+from autarky.archive.contents import CONTROL_PLANE
 from autarky.cli import backup as command
 from autarky.cli import backup_files
 from autarky.cli.main import main
@@ -318,6 +319,23 @@ def test_a_member_that_is_cut_off_is_passed_over(cluster: dict[str, BackedUpHost
     assert [cluster[name].saved for name in ("n1", "n2", "n3")] == [0, 0, 1]
 
 
+@pytest.mark.usefixtures("trials", "cluster")
+def test_a_file_without_a_directory_is_made_where_the_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """etcd's programs, which look at it, run in directories of their own."""
+    monkeypatch.chdir(tmp_path)
+    asked = backup_files._tried
+
+    async def tried(snapshot: Path, *rest: Any, **named: Any) -> Tried:
+        assert snapshot.is_absolute()
+        return await asked(snapshot, *rest, **named)
+
+    monkeypatch.setattr(backup_files, "_tried", tried)
+    assert bring(Path("b.age")) == 0
+    assert (tmp_path / "b.age").exists()
+
+
 @pytest.mark.usefixtures("trials")
 @pytest.mark.parametrize("arguments", [[], ["--node", "n2"]])
 def test_without_a_quorum_none_is_made(
@@ -361,3 +379,18 @@ def test_a_snapshot_that_lacks_what_the_quorum_had_is_no_backup(
     assert bring(tmp_path / "b.age") == 6
     assert "of revision 12, and the quorum had 700 before" in capsys.readouterr().err
     assert list(tmp_path.glob("b*")) == []
+
+
+@pytest.mark.usefixtures("trials")
+def test_it_says_the_version_that_etcd_has_of_the_control_plane_and_has_that(
+    cluster: dict[str, BackedUpHost], tmp_path: Path
+) -> None:
+    """The hosts' markers say another one, and the API may be down."""
+    plane = {"spec": {"version": "v1.38.0"}, "status": {"version": "v1.38.0", "nodes": ["many"]}}
+    cluster["n1"].plane = json.dumps(plane)
+    assert bring(tmp_path / "b.age") == 0
+    assert shown(tmp_path / "b.age")["kubernetes"] == "v1.38.0"
+    assert CONTROL_PLANE in shown(tmp_path / "b.age")["files"]
+    cluster["n1"].plane = "k8s:enc:x"
+    assert bring(tmp_path / "c.age") == 0
+    assert shown(tmp_path / "c.age")["kubernetes"] == "v1.37.1"

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from autarky import places
 from autarky.cli.down import refuse_what_cannot_be_left, tell_of_silent
 from autarky.cli.main import main
 from autarky.control.certificates.manifests.specs import certificate_specs
-from autarky.errors import CommandFailed, Unreachable, UserError
+from autarky.errors import CommandFailed, Refused, Unreachable, UserError
 from autarky.model.cluster import HostRef
 from autarky.payload import load_release
 from autarky.phases.context import Context
+from autarky.phases.migration.marking import new_mark
 from autarky.phases.teardown import doomed
 from autarky.pki import PkiStore
 from autarky.places import NODE_MARKER, cluster_dir
@@ -248,3 +250,20 @@ def make_down_context(tmp_path):
         )  # fmt: skip
 
     return make
+
+
+@pytest.mark.parametrize(
+    ("opened", "purge", "stays"), [(False, False, True), (False, True, False), (True, False, False)]
+)
+async def test_an_etcd_that_a_copy_has_closed_is_opened_before_its_password_goes(
+    make_down_context, opened, purge, stays
+):
+    context = make_down_context(a_cluster(controls=3))
+    mark = replace(new_mark("n1", 1, ["https://db1:2379"], {}), opened=opened)
+    context.machines.hosts["n1"].files[places.ETCD_COPY] = (mark.file().content, 0o600)
+    clean_hosts = phases(purge=purge)[0]
+    if stays:
+        with pytest.raises(Refused, match="a copy of the etcd at https://db1:2379 was cut"):
+            await clean_hosts.plan(context)
+    else:
+        assert await clean_hosts.plan(context)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,9 +26,12 @@ from autarky.etcd.snapshots import Tried, intact
 from autarky.model.cluster import Cluster
 from autarky.model.files import File
 from autarky.model.fingerprint import fingerprint
+from autarky.model.versions import Version
 from autarky.payload import default_version, known_etcd_versions, known_versions, load_release
 from autarky.phases.recovery.machines import TakeRoots
 from autarky.pki import PkiStore
+from autarky.pki.issue import Pair, issue_ca
+from autarky.pki.keys import new_key
 from autarky.render import cluster_record
 from autarky.upkeep.backup import Marker, Snapshot, Taken, archive_of
 from fakes.clusters import facts_of
@@ -42,12 +45,13 @@ KEYS = 4
 pytestmark = pytest.mark.looptime
 
 
-def certificate(content: bytes) -> bytes:
-    body = base64.b64encode(content)
-    return b"-----BEGIN CERTIFICATE-----\n" + body + b"\n-----END CERTIFICATE-----\n"
+def a_ca() -> Pair:
+    return issue_ca("ca", new_key("EC"), datetime.now(UTC), 30)
 
 
-CA, OTHER_CA = certificate(b"ours"), certificate(b"of another cluster")
+OURS, OTHER = a_ca(), a_ca()
+CA, OTHER_CA = OURS.certificate, OTHER.certificate
+KEYS_OF = {pair.certificate: pair.key for pair in (OURS, OTHER)}
 
 
 class Reached(Exception):
@@ -96,7 +100,14 @@ def sealed(demo: Cluster, tmp_path: Path) -> Callable[..., Path]:
     """An archive of the cluster, in which something may be different."""
 
     def seal(
-        *, name: str = "demo", ca: bytes = CA, etcd: str = "", kubernetes: str = "", keys: int = KEYS, revision: int = 7
+        *,
+        name: str = "demo",
+        ca: bytes = CA,
+        key: bytes | None = None,
+        etcd: str = "",
+        kubernetes: str = "",
+        keys: int = KEYS,
+        revision: int = 7,
     ) -> Path:
         content = b"a database"
         local = tmp_path / "snapshot.db"
@@ -104,7 +115,8 @@ def sealed(demo: Cluster, tmp_path: Path) -> Callable[..., Path]:
         marker = Marker(name, str(fingerprint(ca)), "n1", kubernetes or str(demo.kubernetes_version))
         taken = Taken("x", 10, etcd or newest_etcd(demo), 0xC1, ("n1",), 7)
         snapshot = Snapshot(local, taken, intact(local), Tried(revision, keys))
-        files = [Part(f"host/etc/kubernetes/pki/{one}", ca) for one in ("ca.crt", "ca.key", "sa.key")]
+        roots = {"ca.crt": ca, "ca.key": KEYS_OF[ca] if key is None else key, "sa.key": KEYS_OF[ca]}
+        files = [Part(f"host/etc/kubernetes/pki/{one}", content) for one, content in roots.items() if content]
         record = cluster_record.record(dump(demo), b"{}", None)
         cluster = {CLUSTER_FILE: record}
         contents, parts = archive_of(marker, snapshot, files, made="now", autarky="0.1", cluster=cluster)
@@ -154,6 +166,15 @@ async def test_one_of_another_ca_is_refused(
     await refused(restored, hosts, demo, sealed(ca=OTHER_CA), Refused, said)
 
 
+@BOTH
+@pytest.mark.parametrize("key", [b"", OTHER.key, b"nonsense"], ids=["none", "another", "nonsense"])
+async def test_one_without_the_key_of_the_ca_is_refused(
+    hosts: dict[str, FakeHost], demo: Cluster, sealed: Callable[..., Path], command: Any, key: bytes
+) -> None:
+    """Who knows a recipient can seal an archive, and the CA's fingerprint is in every kubeconfig."""
+    await refused(command, hosts, demo, sealed(key=key), Refused, "it may be made by anybody who knows a recipient")
+
+
 async def test_one_whose_name_is_another_than_that_of_the_file_is_refused(
     hosts: dict[str, FakeHost], demo: Cluster, sealed: Callable[..., Path]
 ) -> None:
@@ -189,13 +210,59 @@ async def test_one_of_an_etcd_that_the_hosts_may_have_is_judged_there(
         await restored(demo, sealed(etcd=newest))
 
 
+def another(demo: Cluster) -> Version:
+    return next(one for one in known_versions() if one != demo.kubernetes_version)
+
+
+async def test_one_of_another_version_than_the_file_names_is_judged_by_what_the_hosts_have(
+    hosts: dict[str, FakeHost], demo: Cluster, sealed: Callable[..., Path]
+) -> None:
+    """An upgrade through the API does not change the file (tests/unit/phases/recovery/test_taken_back.py)."""
+    with pytest.raises(Reached):
+        await restored(demo, sealed(kubernetes=str(another(demo))))
+
+
 @BOTH
-async def test_one_of_another_patch_version_is_refused(
+async def test_one_that_says_no_version_is_refused(
     hosts: dict[str, FakeHost], demo: Cluster, sealed: Callable[..., Path], command: Any
 ) -> None:
-    other = str(replace(demo.kubernetes_version, patch=demo.kubernetes_version.patch + 7))
-    said = f"it was made with Kubernetes {other}, and this cluster has {demo.kubernetes_version}"
-    await refused(command, hosts, demo, sealed(kubernetes=other), Refused, said)
+    await refused(command, hosts, demo, sealed(kubernetes="latest"), UserError, "is no version of Kubernetes")
+
+
+async def test_new_machines_come_up_with_the_version_that_has_written_the_backup(
+    hosts: dict[str, FakeHost],
+    demo: Cluster,
+    sealed: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The file in it is that of before an upgrade through the API."""
+    brought: list[Version] = []
+
+    async def bring_up(found: Cluster, *_: object, by_file: bool, **__: object) -> None:
+        assert by_file, "the record in the backup, which has another version, is no file of another machine"
+        brought.append(found.kubernetes_version)
+
+    monkeypatch.setattr("autarky.cli.up.bring_up", bring_up)
+    await recovered(demo, sealed(kubernetes=str(another(demo))))
+    assert brought == [another(demo)]
+    assert f"and the backup was made with {another(demo)}" in capsys.readouterr().err
+
+
+async def test_a_file_for_new_machines_must_name_the_version_that_has_written_the_backup(
+    hosts: dict[str, FakeHost], demo: Cluster, sealed: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Later `up` would take any other one as a new request."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(json.dumps(dump(demo)))
+    archive = sealed(kubernetes=str(another(demo)))
+    with pytest.raises(Refused, match="the backup was made with Kubernetes") as found:
+        await recover._recover(file, archive, Unlock((IDENTITY,)), "plain", dry_run=False)
+    bare = str(another(demo)).removeprefix("v")
+    assert f'write kubernetesVersion: "{bare}" in the file' in str(found.value)
+    file.write_text(json.dumps(dump(replace(demo, kubernetes_version=another(demo)))))
+    with pytest.raises(Reached):
+        await recover._recover(file, archive, Unlock((IDENTITY,)), "plain", dry_run=False)
 
 
 @BOTH

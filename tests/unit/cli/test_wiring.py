@@ -8,16 +8,19 @@ from dataclasses import replace
 import pytest
 
 from autarky.cli import main
-from autarky.cli.wiring import build_context, directory_of, founded, load_cluster, refuse_unfit_machine
+from autarky.cli.wiring import ClusterMachines, build_context, directory_of, founded, load_cluster, refuse_unfit_machine
+from autarky.engine.host_lock import HostLocks
 from autarky.errors import UserError
 from autarky.model.cluster import HostRef
 from autarky.model.defaults import Had
 from autarky.model.versions import Version
+from autarky.payload import default_version, load_release
 from autarky.payload.release import forget_releases
 from autarky.phases import kept_file
 from autarky.render.values import pretty_json
-from fakes.clusters import a_cluster
+from fakes.clusters import FACTS, a_cluster
 from fakes.editions import a_later_release
+from fakes.host import FakeHost
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +41,22 @@ async def test_a_machine_that_cannot_have_test_hosts_is_told_before_anything_is_
 
 async def test_a_cluster_without_test_hosts_needs_none_of_their_tools():
     await refuse_unfit_machine(on("local"))
+
+
+@pytest.mark.parametrize(("minority", "locked"), [(False, {"n1", "n2", "n3", "n4"}), (True, {"n1", "n2", "n3"})])
+async def test_a_worker_has_no_say_in_what_has_to_work_without_it(monkeypatch, minority, locked):
+    """Whoever is root there could hold its lock for ever, or lose it in the middle of a recovery."""
+    cluster = a_cluster(controls=3, workers=1)
+    hosts, taken = {node.name: FakeHost(node.name, FACTS) for node in cluster.nodes}, set()
+
+    async def take(_self, asked):
+        taken.update(asked)
+
+    monkeypatch.setattr(HostLocks, "take", take)
+    monkeypatch.setattr(ClusterMachines, "_find", lambda _self, name: hosts[name])
+    machines = ClusterMachines(cluster, load_release(default_version()))
+    async with machines.locked("autarky x", print, minority=minority):
+        assert taken == locked
 
 
 # --- what a cluster that is there has --------------------------------------------------------------------------

@@ -77,6 +77,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
             )
         ),
         rollback=draw(st.builds(Rollback, st.booleans(), st.integers(10, 999))),
+        soak_seconds=draw(st.none() | st.integers(1, 43200).map(lambda minutes: minutes * 60)),
     )
 
 
@@ -94,4 +95,6 @@ def test_the_schema_describes_every_key():
     ]
     assert undescribed == []
     assert all(part["additionalProperties"] is False for part in parts)
-    assert set(dump(spec("nodes: [{name: n1}]"))["spec"]) == set(schema["$defs"]["SpecPart"]["properties"])
+    dumped = dump(spec("nodes: [{name: n1}]\nupgrade: {soak: 24h}"))["spec"]
+    assert dumped["upgrade"] == {"soak": "1440m"}
+    assert set(dumped) == set(schema["$defs"]["SpecPart"]["properties"])

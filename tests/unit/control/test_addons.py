@@ -23,8 +23,9 @@ FLANNEL, RELEASES = PACKAGE / "control/addons/flannel", PACKAGE / "payload/relea
 ITS_LINES = {
     "control/addons/__init__.py": ("from autarky.control.addons import ", "ADD_ONS: "),
     "model/cluster.py": ('FLANNEL = "flannel"', "CniName = ", "UNNAMED_CNI: "),
-    # Its row: the host drivers remove its links and `status` knows its pods, and neither may import an add-on.
-    "model/components.py": ("FLANNEL: ", "FLANNEL, Level.ADD_ONS"),
+    # Its row: the host drivers remove its links and `status` knows its pods, and neither may import an add-on. Nor may
+    # whoever judges rollouts.
+    "model/components.py": ("FLANNEL: ", "FLANNEL, Level.ADD_ONS", "JUDGED: "),
 }
 """Where it is listed, and the words of the cluster file: the lines there that may name it, by a part of each."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from autarky.engine.host_lock import GHOST_SECONDS, Holder, hosts_locked
-from autarky.errors import Conflict, Held, Problems, Unreachable, UserError
+from autarky.errors import AutarkyError, Conflict, Held, Problems, Unreachable, UserError
 from fakes.clock import LoopClock
 
 pytestmark = pytest.mark.looptime
@@ -147,6 +147,20 @@ async def test_half_of_the_hosts_is_too_few_since_somebody_else_may_have_the_oth
     with pytest.raises(Unreachable, match="n2: no answer"):
         await Operation(machines).run()
     assert machines["n1"].holder is None
+
+
+async def test_one_host_of_three_is_enough_for_what_has_to_work_without_the_others():
+    machines = {"n1": Machine(), **{name: Machine(silent=Unreachable(f"{name}: no answer")) for name in ("n2", "n3")}}
+    async with hosts_locked("/run/lock", US, LoopClock(), print, minority=True) as locks:
+        await locks.take(as_hosts(machines))
+        assert machines["n1"].holder is not None
+
+
+async def test_none_of_three_is_not():
+    machines = {name: Machine(silent=Unreachable(f"{name}: no answer")) for name in ("n1", "n2", "n3")}
+    with pytest.raises(AutarkyError, match="no answer"):
+        async with hosts_locked("/run/lock", US, LoopClock(), print, minority=True) as locks:
+            await locks.take(as_hosts(machines))
 
 
 async def test_a_host_that_does_not_answer_hides_no_conflict_on_another():

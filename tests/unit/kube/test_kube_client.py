@@ -12,6 +12,7 @@ import pytest
 
 from autarky.errors import ApiError, Conflict, Unreachable
 from autarky.kube import KubeClient
+from autarky.kube import client as kube_client
 from autarky.kube.client import LOG_LIMIT
 from autarky.kube.paging import LONGEST
 from autarky.ports import Object
@@ -76,6 +77,42 @@ async def test_a_log_that_is_short_is_whole(connect: Connect) -> None:
         assert await client.logs("kube-system", "x") == "one\ntwo\n"
         with pytest.raises(ApiError, match="no such pod"):
             await client.logs("kube-system", "x")
+
+
+# --- texts -----------------------------------------------------------------------------------------------
+
+
+async def test_only_lines_that_begin_so_are_kept_of_a_text_and_wherever_it_is_split(connect: Connect) -> None:
+    text = chunked(b"# HELP a b\na{x=", b'"1"} 1\nb 2\n', b"ab 3\na{} 4\xff")
+    async with Web([text, chunked()]) as web:
+        client = connect(web)
+        assert await client.lines("/metrics", ["a{", "b "]) == ['a{x="1"} 1', "b 2", "a{} 4�"]
+        assert await client.lines("/metrics", ["a"]) == []
+    assert web.lines == ["GET /metrics"] * 2
+    assert [heard.headers["accept"] for heard in web.heard] == ["text/plain"] * 2
+
+
+async def test_a_text_that_is_refused_is_an_error(connect: Connect) -> None:
+    async with Web([status(403, "Forbidden", "not for you")]) as web:
+        with pytest.raises(ApiError, match="not for you"):
+            await connect(web).lines("/metrics", ["a"])
+
+
+@pytest.mark.parametrize("limit", ["TEXT_LIMIT", "LINES_LIMIT"])
+async def test_a_text_without_end_is_given_up(connect: Connect, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setattr(kube_client, limit, 1000)
+    begins = "a" if limit == "LINES_LIMIT" else "b"
+    async with Web([chunked(*[b"a" * 99 + b"\n"] * 11, end=False) + HANG]) as web, asyncio.timeout(20):
+        with pytest.raises(Unreachable, match="too long to be read"):
+            await connect(web).lines("/metrics", [begins])
+
+
+async def test_a_text_that_stops_coming_is_given_up(connect: Connect) -> None:
+    async with Web([chunked(b"a 1\n", end=False) + HANG]) as web, asyncio.timeout(20):
+        client = KubeClient([web.url], ca_pem=certificates().ca, timeout=1)
+        with pytest.raises(Unreachable):
+            await client.lines("/metrics", ["a"])
+        await client.close()
 
 
 # --- answers ---------------------------------------------------------------------------------------------

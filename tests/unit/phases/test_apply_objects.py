@@ -1,20 +1,24 @@
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
-from autarky.engine.phase import Change, Kept
+from autarky.control.drift.decide import applied
+from autarky.control.upgrade.decide.templates import with_tag
+from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import Conflict, UserError
 from autarky.model.cluster import Level
 from autarky.model.versions import Version
-from autarky.phases.objects import ApplyObjects, describe
+from autarky.phases.objects import ApplyObjects, ApplyParts, describe
 from autarky.phases.ownership import FollowControlPlane
 from autarky.render.objects import parts
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
 PHASE = ApplyObjects()
+DAEMON_SETS = ("kube-apiserver", "kube-proxy")
 
 
 class Watched(FakeKube):
@@ -175,7 +179,7 @@ async def test_another_version_in_the_file_is_refused_by_name(make_context, note
     context = make_context(kube=kube)
     await PHASE.run(context, notes)
     context.cluster = replace(context.cluster, kubernetes_version=Version(1, 37, 1))
-    with pytest.raises(UserError, match="upgrades are not built yet"):
+    with pytest.raises(UserError, match=r"the cluster runs Kubernetes .*, and the file says"):
         await FollowControlPlane().plan(context)
 
 
@@ -248,3 +252,205 @@ async def test_what_somebody_else_has_under_such_a_name_is_left_alone(make_conte
     await PHASE.run(context, notes)
     kube.put(former_binding())
     assert await planned(context) == []
+
+
+async def stepped(kube, version, name="kube-apiserver", *, recorded=True):
+    """An upgrade has set that version, and has said so in the record of what was applied."""
+    live = await kube.get("apps/v1", "DaemonSet", name, "kube-system")
+    template = with_tag(live["spec"]["template"], name, version)
+    changed = {**live, "spec": {**live["spec"], "template": template}}
+    kube.put(applied.with_record(changed, changed) if recorded else changed)
+    return template
+
+
+@pytest.mark.parametrize("take_ownership", [False, True])
+async def test_rule_4_without_a_control_plane_object_no_component_is_taken_to_an_earlier_version(
+    make_context, notes, kube, take_ownership
+):
+    context = make_context(kube=kube)
+    await PHASE.run(context, notes)
+    template = await stepped(kube, Version(1, 37, 1), recorded=not take_ownership)
+    await kube.delete("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+    context.take_ownership = take_ownership
+    assert await planned(context) == ["apply ControlPlane cluster"]
+    [(field, ours, live)] = await kept(context)
+    assert field == "spec.template.spec.containers[kube-apiserver].image"
+    assert (ours.rpartition(":")[2], live.rpartition(":")[2]) == ("v1.36.4", "v1.37.1")
+    await PHASE.run(context, notes)
+    live = await kube.get("apps/v1", "DaemonSet", "kube-apiserver", "kube-system")
+    assert live["spec"]["template"] == template
+
+
+async def test_an_image_of_a_later_version_that_somebody_has_set_is_taken_back_with_all_other_edits(
+    make_context, notes, kube
+):
+    context = make_context(kube=kube)
+    await PHASE.run(context, notes)
+    await stepped(kube, Version(1, 37, 1), recorded=False)
+    plane = await kube.get("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+    await kube.replace({**plane, "status": {"version": "v1.36.4"}}, subresource="status")
+    context.take_ownership = True
+    assert len(await planned(context)) == 1
+    await PHASE.run(context, notes)
+    live = await kube.get("apps/v1", "DaemonSet", "kube-apiserver", "kube-system")
+    assert container(live)["image"].endswith(":v1.36.4")
+
+
+# --- while an upgrade is under way -----------------------------------------------------------------------
+
+
+async def test_what_an_upgrade_steps_through_is_left_to_it_while_it_is_under_way(make_context, notes, kube):
+    """The operator has set the next version, and has said so in the record of what was applied: to an `up` beside it,
+    with the file of before, that is a change of its own."""
+    context = make_context(kube=kube)
+    await PHASE.run(context, notes)
+    servers = await kube.get("apps/v1", "DaemonSet", "kube-apiserver", "kube-system")
+    assert servers is not None
+    stepped = with_tag(servers["spec"]["template"], "kube-apiserver", Version(1, 37, 1))
+    changed = {**servers, "spec": {**servers["spec"], "template": stepped}}
+    kube.put(applied.with_record(changed, changed))
+    plane = await kube.get("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+    assert plane is not None
+    await kube.patch("autarky.dev/v1alpha1", "ControlPlane", "cluster", {"spec": {"version": "v1.37.1"}})
+    for versions in ([], ["v1.37.1"]):
+        plane = await kube.get("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+        status = {"version": "v1.36.4", "upgrade": {"versions": versions}}
+        await kube.replace({**plane, "status": status}, subresource="status")
+        assert await planned(context) == []
+        [warned] = [one.sentence for one in await PHASE.plan(context) if isinstance(one, Warn)]
+        state = "is under way" if versions else "was asked for through the API"
+        assert warned.startswith(f"an upgrade to v1.37.1 {state}: kube-apiserver, ")
+    kube.applied.clear()
+    await PHASE.run(context, notes)
+    assert kube.applied == []
+    live = await kube.get("apps/v1", "DaemonSet", "kube-apiserver", "kube-system")
+    assert live["spec"]["template"] == stepped
+
+
+class Meanwhile(Watched):
+    """Something is done once, right after the API server's workload was looked at `looks` times (from then on), or
+    right before it is applied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at, self.looks = "", 1
+        self.act: Callable[[FakeKube], Awaitable[None]] | None = None
+
+    async def _happen(self, at, obj_name):
+        if self.act is None or (self.at, "kube-apiserver") != (at, obj_name):
+            return
+        self.looks -= 1
+        if self.looks <= 0:
+            act, self.act = self.act, None
+            await act(self)
+
+    async def get(self, api_version, kind, name, namespace=None):
+        found = await super().get(api_version, kind, name, namespace)
+        if kind == "DaemonSet":
+            await self._happen("look", name)
+        return found
+
+    async def apply(self, obj, *, manager, dry_run=False):
+        if obj["kind"] == "DaemonSet":
+            await self._happen("apply", obj["metadata"]["name"])
+        return await super().apply(obj, manager=manager, dry_run=dry_run)
+
+
+async def asks(kube, version="v1.37.1"):
+    await kube.patch("autarky.dev/v1alpha1", "ControlPlane", "cluster", {"spec": {"version": version}})
+
+
+async def notes_it(kube, version="v1.37.1"):
+    await asks(kube, version)
+    plane = await kube.get("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+    status = {"version": "v1.36.4", "upgrade": {"versions": [version]}}
+    await kube.replace({**plane, "status": status}, subresource="status")
+
+
+async def takes_a_step(kube):
+    await notes_it(kube)
+    await stepped(kube, Version(1, 37, 1))
+
+
+async def steps_back(kube):
+    await notes_it(kube, "v1.35.4")
+    await stepped(kube, Version(1, 35, 4))
+
+
+@pytest.mark.parametrize(
+    ("at", "looks", "act", "tag"),
+    [
+        ("look", 1, asks, "v1.36.4"),
+        ("look", 2, asks, "v1.36.4"),
+        ("look", 1, notes_it, "v1.36.4"),
+        ("look", 2, notes_it, "v1.36.4"),
+        ("look", 1, takes_a_step, "v1.37.1"),
+        ("look", 2, takes_a_step, "v1.37.1"),
+        ("apply", 1, takes_a_step, "v1.37.1"),
+        ("look", 2, steps_back, "v1.35.4"),
+        ("apply", 1, steps_back, "v1.35.4"),
+    ],
+)
+async def test_an_upgrade_that_begins_between_a_look_and_its_write_is_left_what_it_steps_through(
+    make_context, notes, at, looks, act, tag
+):
+    kube = Meanwhile()
+    context = make_context(kube=kube)
+    await PHASE.run(context, notes)
+    context.cluster = replace(context.cluster, extra_args={"kube-apiserver": {"v": "5"}})
+    kube.at, kube.looks, kube.act = at, looks, act
+    await PHASE.run(context, notes)
+    assert kube.act is None
+    live = container(await kube.get("apps/v1", "DaemonSet", "kube-apiserver", "kube-system"))
+    assert live["image"].endswith(f":{tag}")
+    assert "--v=5" not in live["command"]
+    assert "DaemonSet kube-system/kube-apiserver is left to the upgrade that was asked for meanwhile" in notes.notes
+
+
+async def test_a_status_that_is_written_between_a_look_and_its_write_is_no_reason_to_give_up(make_context, notes):
+    async def status(kube):
+        live = await kube.get("apps/v1", "DaemonSet", "kube-apiserver", "kube-system")
+        await kube.replace({**live, "status": {"numberReady": 1}}, subresource="status")
+
+    kube = Meanwhile()
+    context = make_context(kube=kube)
+    await PHASE.run(context, notes)
+    context.cluster = replace(context.cluster, extra_args={"kube-apiserver": {"v": "5"}})
+    kube.at, kube.act = "apply", status
+    await PHASE.run(context, notes)
+    assert kube.act is None
+    live = await kube.get("apps/v1", "DaemonSet", "kube-apiserver", "kube-system")
+    assert "--v=5" in container(live)["command"]
+    assert context.applied["DaemonSet", "kube-apiserver"] == live["spec"]["template"]
+    assert await planned(context) == []
+
+
+async def test_with_ownership_taken_a_version_that_nobody_has_begun_with_holds_up_nothing(make_context, notes, kube):
+    context = make_context(kube=kube)
+    await PHASE.run(context, notes)
+    await asks(kube)
+    await edited(kube, lambda live: container(live)["command"].append("--v=9"), name="kube-proxy")
+    context.take_ownership = True
+    await PHASE.run(context, notes)
+    assert "--v=9" not in container(await kube.get("apps/v1", "DaemonSet", "kube-proxy", "kube-system"))["command"]
+    assert await planned(context) == []
+
+
+@pytest.mark.parametrize("version", [Version(1, 37, 1), Version(1, 35, 4)])
+async def test_a_dry_run_shows_what_is_applied_after_an_upgrade_of_our_own_and_no_run_applies_it_before(
+    make_context, notes, kube, version
+):
+    context = make_context(kube=kube)
+    await PHASE.run(context, notes)
+    before = {name: (await kube.get("apps/v1", "DaemonSet", name, "kube-system"))["spec"] for name in DAEMON_SETS}
+    context.upgrade_from = context.cluster.kubernetes_version
+    context.cluster = replace(context.cluster, kubernetes_version=version)
+    images = {name: f"registry.k8s.io/{name}:{version}" for name in DAEMON_SETS}
+    inputs = replace(context.inputs(), images={**context.inputs().images, **images})
+    phase = ApplyParts(lambda _: parts(inputs))
+    found = [one for one in await phase.plan(context) if not isinstance(one, Kept)]
+    assert {f"apply DaemonSet kube-system/{name}" for name in DAEMON_SETS} <= {one.sentence for one in found}
+    assert not [one for one in await PHASE.plan(context) if isinstance(one, Warn)]
+    part = next(one for one in parts(inputs) if one.name == "kube-apiserver")
+    await ApplyParts(lambda _: [part]).run(context, notes)
+    assert (await kube.get("apps/v1", "DaemonSet", "kube-apiserver", "kube-system"))["spec"] == before["kube-apiserver"]

@@ -9,15 +9,20 @@ from pathlib import Path
 import pytest
 
 from autarky import places
+from autarky.control.backup.decide.written_by import STANDBY_POD
+from autarky.control.drift.decide import applied
+from autarky.control.upgrade.decide.steps import ORDER
+from autarky.control.upgrade.decide.templates import with_tag
 from autarky.errors import Problems, UserError
 from autarky.model.cluster import CertificateSettings, Cni, ExternalEtcd
+from autarky.model.components import COMPONENTS
 from autarky.model.versions import Version
 from autarky.phases.check_file import CheckFile
 from autarky.phases.hosts import CheckHosts
 from autarky.phases.objects import ApplyObjects
+from autarky.phases.ownership import FollowControlPlane
 from autarky.phases.prepare import PrepareHosts
 from autarky.phases.removal import CheckRemoval
-from autarky.phases.version_check import STANDBY_POD
 from autarky.workflows.up import PHASES
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
@@ -39,7 +44,7 @@ def marked(context, *, version: str | None = None, cluster: str = "demo") -> Non
 
 
 def with_standby(context, name: str, image: object) -> None:
-    pod = {"kind": "Pod", "spec": {"containers": [{"image": image}]}}
+    pod = {"kind": "Pod", "spec": {"containers": [{"name": "kube-apiserver", "image": image}]}}
     context.machines.hosts[name].files[STANDBY_POD] = (json.dumps(pod).encode(), 0o600)
 
 
@@ -72,8 +77,127 @@ async def test_another_version_is_refused_by_the_api_with_nothing_written(make_c
     asking_for(context, NEWER)
     with pytest.raises(UserError, match=r"runs Kubernetes v1\.36\.4, as its ControlPlane object says") as caught:
         await PHASE.plan(context)
-    assert caught.value.fix == 'set kubernetesVersion: "1.36.4" in the file'
+    assert str(caught.value.fix).startswith('set kubernetesVersion: "1.36.4" in the file; or upgrade the cluster')
     assert untouched(context)
+
+
+async def upgraded(kube: FakeKube, version: Version) -> None:
+    """By somebody, through the API."""
+    status = {"version": str(version)}
+    await kube.patch("autarky.dev/v1alpha1", "ControlPlane", "cluster", {"spec": {"version": str(version)}})
+    plane = await kube.get("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+    assert plane is not None
+    await kube.replace({**plane, "status": status}, subresource="status")
+
+
+async def test_a_file_that_has_not_changed_follows_an_upgrade_that_was_made_through_the_api(make_context, notes):
+    kube = FakeKube()
+    await ApplyObjects().run(make_context(kube=kube), notes)
+    await upgraded(kube, NEWER)
+    context = make_context(kube=kube)
+    await CheckHosts().plan(context)
+    assert context.cluster.kubernetes_version == NEWER
+    assert context.release.kubernetes == NEWER
+    assert context.upgrade_from is None
+    assert context.payload is None, "the components are of another version"
+    await FollowControlPlane().plan(context)
+    assert context.in_file is not None
+    assert context.in_file.kubernetes_version == Version(1, 36, 4), "else the same file would take the upgrade back"
+
+
+async def test_up_upgrades_to_a_new_version_in_the_file_and_nothing_else_does(make_context, notes):
+    kube = FakeKube()
+    await ApplyObjects().run(make_context(kube=kube), notes)
+    context = make_context(kube=kube)
+    context.upgrades = True
+    asking_for(context, NEWER)
+    await CheckHosts().plan(context)
+    assert (context.upgrade_from, context.cluster.kubernetes_version) == (Version(1, 36, 4), NEWER)
+
+
+async def test_with_take_ownership_the_file_takes_an_upgrade_back(make_context, notes):
+    kube = FakeKube()
+    await ApplyObjects().run(make_context(kube=kube), notes)
+    await upgraded(kube, NEWER)
+    context = make_context(kube=kube)
+    context.upgrades = context.take_ownership = True
+    await CheckHosts().plan(context)
+    assert (context.upgrade_from, context.cluster.kubernetes_version) == (NEWER, Version(1, 36, 4))
+
+
+async def deleted_after_an_upgrade(make_context, notes, *stepped: str) -> FakeKube:
+    """The ControlPlane object; these components have the newer version, as the operator has set and recorded it."""
+    kube = FakeKube()
+    await ApplyObjects().run(make_context(kube=kube), notes)
+    for name in stepped:
+        live = await kube.get("apps/v1", COMPONENTS[name].kind, name, "kube-system")
+        assert live is not None
+        changed = {**live, "spec": {**live["spec"], "template": with_tag(live["spec"]["template"], name, NEWER)}}
+        kube.put(applied.with_record(changed, changed))
+    await kube.delete("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+    return kube
+
+
+async def test_up_does_not_take_back_an_upgrade_whose_control_plane_object_was_deleted(make_context, notes):
+    """By the markers, which the last `up` has written, the file would be right; and its version would come to all
+    components at once."""
+    kube = await deleted_after_an_upgrade(make_context, notes, *ORDER)
+    context = make_context(kube=kube)
+    context.upgrades = True
+    marked(context, version="v1.36.4")
+    for phase in (CheckHosts(), FollowControlPlane()):
+        with pytest.raises(UserError, match=r"no ControlPlane object, and runs Kubernetes v1\.37\.1") as caught:
+            await phase.plan(context)
+        assert 'run `autarky up` with kubernetesVersion: "1.37.1" in the file' in str(caught.value.fix)
+    context = make_context(replace(a_cluster(), kubernetes_version=NEWER), kube=kube)
+    context.upgrades = True
+    marked(context, version="v1.36.4")
+    await CheckHosts().plan(context)
+    await FollowControlPlane().plan(context)
+    assert (context.cluster.kubernetes_version, context.upgrade_from) == (NEWER, None)
+    context = make_context(kube=kube)
+    context.known = []
+    await CheckHosts().plan(context)
+    assert context.cluster.kubernetes_version == NEWER, "other commands go by what runs"
+
+
+async def test_a_control_plane_object_that_was_deleted_in_the_middle_of_an_upgrade_is_not_made_again(
+    make_context, notes
+):
+    kube = await deleted_after_an_upgrade(make_context, notes, "kube-apiserver", "kube-proxy")
+    for version in (Version(1, 36, 4), NEWER):
+        context = make_context(replace(a_cluster(), kubernetes_version=version), kube=kube)
+        context.upgrades = True
+        with pytest.raises(
+            UserError, match=r"kube-apiserver is of v1\.37\.1, kube-controller-manager of v1\.36\.4"
+        ) as caught:
+            await CheckHosts().plan(context)
+        command = "kubectl -n kube-system set image deployment/kube-scheduler kube-scheduler="
+        assert f"{command}registry.k8s.io/kube-scheduler:v1.37.1`" in str(caught.value.fix)
+
+
+@pytest.mark.parametrize("upgrades", [True, False], ids=["up", "another command"])
+async def test_up_takes_part_in_a_rollback_to_the_version_of_the_file_and_does_not_follow_what_is_left(
+    make_context, notes, upgrades
+):
+    """Followed, the version that is left would be brought to kubelets, over API servers that go back (rule 4)."""
+    kube = FakeKube()
+    await ApplyObjects().run(make_context(kube=kube), notes)
+    await upgraded(kube, NEWER)
+    await kube.patch("autarky.dev/v1alpha1", "ControlPlane", "cluster", {"spec": {"version": "v1.36.4"}})
+    context = make_context(kube=kube)
+    context.upgrades = upgrades
+    await CheckHosts().plan(context)
+    expected = (NEWER, Version(1, 36, 4)) if upgrades else (None, NEWER)
+    assert (context.upgrade_from, context.cluster.kubernetes_version) == expected
+
+
+async def test_the_file_that_is_kept_here_follows_the_hosts_with_the_api_down(make_context):
+    context = make_context(kube=down())
+    marked(context, version=str(NEWER))
+    context.known = []
+    await PHASE.plan(context)
+    assert context.cluster.kubernetes_version == NEWER
 
 
 async def test_another_version_is_refused_by_the_marker_with_the_api_down(make_context):
@@ -173,7 +297,7 @@ async def test_a_node_is_not_removed_by_a_file_of_another_version(make_context, 
     context = make_context(a_cluster(controls=3), kube=down())
     marked(context, version="v1.36.4")
     asking_for(context, NEWER)
-    with pytest.raises(UserError, match="upgrades are not built yet"):
+    with pytest.raises(UserError, match=r"the cluster runs Kubernetes .*, and the file says"):
         await CheckRemoval(context.cluster.node("n2"), dead=False).plan(context)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from autarky.errors import TimedOut, Unreachable, UserError
 from autarky.model.files import File
-from autarky.phases import kubelets
+from autarky.model.versions import Version
+from autarky.phases import kubelets, kubelets_back
+from autarky.phases.binaries import stored
 from autarky.phases.kubelets import ConfigureKubelets, Former, read_former
 from autarky.phases.prepare import PrepareHosts
 from autarky.phases.start import start_kubelet
@@ -38,15 +41,17 @@ class KubeletHost(FakeHost):
     restarts: int = 0
     beats: itertools.count[int] = field(default_factory=itertools.count)
     started_with: bytes = b""
+    bad_program: str = ""
+    """One that ends at once."""
 
     def boot(self) -> None:
         """The machine is switched off and on, or the kubelet exits and systemd restarts it."""
         self.started_with = self.files[render_node.KUBELET_UNIT][0]
-        self._change_units("start", ["kubelet"])
+        self._change_units("restart", ["kubelet"])
 
     @property
     def well(self) -> bool:
-        return BAD not in self.started_with
+        return BAD not in self.started_with and self.kubelet_program != (self.bad_program or None)
 
     @property
     def ready(self) -> bool:
@@ -316,6 +321,208 @@ async def test_a_kubelet_that_starts_for_the_first_time_is_not_started_anew(make
     await PrepareHosts().run(complete, notes)
     assert await PHASE.plan(complete) == []
     assert await PHASE.plan(make_context(a_cluster(controls=1))) == []
+
+
+# --- another program -----------------------------------------------------------------------------------------
+
+
+def bring(context, digest: str) -> str:
+    """Another kubelet is in the payload; returns where it will lie on hosts."""
+    assert context.payload is not None
+    binary = replace(context.payload.binaries["kubelet"], sha256=f"{digest:0<64}")
+    context.payload = replace(context.payload, binaries={**context.payload.binaries, "kubelet": binary})
+    return stored(binary)
+
+
+def runs(context) -> dict[str, str]:
+    """The host → the program of its kubelet; fails where its link points to another one."""
+    hosts = context.machines.hosts
+    assert all(host.links[render_node.BINARIES["kubelet"]] == host.kubelet_program for host in hosts.values())
+    return {name: host.kubelet_program for name, host in hosts.items()}
+
+
+async def test_a_new_program_comes_with_one_restart_of_each_kubelet_workers_first(running, notes):
+    context = await running()
+    former, new = runs(context), bring(context, "b")
+    await PrepareHosts().run(context, notes)
+    assert runs(context) == former, "a host that starts before the verdict begins with what it had"
+    because = f"with its new program (Kubernetes {context.payload.release.kubernetes})"
+    assert [change.sentence for change in await PHASE.plan(context)] == [
+        f"restart the kubelet of {name} {because}; no pod is touched" for name in ("n1", "n2")
+    ]
+    await PHASE.run(context, notes)
+    assert runs(context) == dict.fromkeys(("n1", "n2"), new)
+    assert [log.count("restart kubelet") for log in logs(context).values()] == [1, 1]
+    assert (await PHASE.plan(context), await PrepareHosts().plan(context)) == ([], [])
+
+
+async def test_a_program_that_is_not_healthy_gives_way_to_the_former_one(running, notes):
+    context = await running()
+    former, new = runs(context), bring(context, "b")
+    context.machines.hosts["n2"].bad_program = new
+    await PrepareHosts().run(context, notes)
+    with pytest.raises(UserError, match="so that it has the former ones again"):
+        await PHASE.run(context, notes)
+    assert runs(context) == former
+    bring(context, "c")
+    await up(context, notes)
+    assert set(runs(context).values()) == {stored(context.payload.binaries["kubelet"])}
+
+
+OLDER, NEWER = Version(1, 36, 4), Version(1, 37, 1)
+
+
+class Versions(Beating):
+    """Each Node says the version of the kubelet that runs, in its second look after that has started."""
+
+    def __init__(self, hosts: dict[str, KubeletHost], older: str) -> None:
+        super().__init__(hosts=hosts)
+        self.older, self.looks = older, 0
+
+    async def list(self, api_version, kind, **selected):
+        if kind != "Node":
+            return await super().list(api_version, kind, **selected)
+        self.looks += 1
+        said = {name: OLDER if one.kubelet_program == self.older else NEWER for name, one in self.hosts.items()}
+        return [
+            {"metadata": {"name": name}, "status": {"nodeInfo": {"kubeletVersion": str(version)}}}
+            for name, version in said.items()
+        ]
+
+
+async def test_kubelets_of_a_later_minor_go_back_before_the_control_plane_does(running, notes):
+    context = await running()
+    older = bring(context, "b")
+    context._kube = Versions(context.machines.hosts, older)
+    assert await kubelets_back.to_lower(context, OLDER) == {"n1": NEWER, "n2": NEWER}
+    assert await kubelets_back.to_lower(context, NEWER) == {}
+    context.absent = {"n2": "it is off"}
+    assert await kubelets_back.to_lower(context, OLDER) == {"n1": NEWER}
+    context.absent = {}
+    await kubelets_back.lower(context, OLDER, notes)
+    assert runs(context) == dict.fromkeys(("n1", "n2"), older)
+    assert [log.count("restart kubelet") for log in logs(context).values()] == [1, 1]
+    await kubelets_back.lower(context, OLDER, notes)
+    assert [log.count("restart kubelet") for log in logs(context).values()] == [1, 1]
+
+
+class Planed(Beating):
+    """With a ControlPlane; a rollback is asked for when so many kubelets have the new program."""
+
+    def __init__(self, hosts: dict[str, KubeletHost], spec: Version, noted: Sequence[Version] = ()) -> None:
+        Beating.__init__(self, hosts=hosts)
+        self.spec, self.noted = spec, noted
+        self.back_after = len(hosts) + 1
+
+    async def get(self, api_version, kind, name, namespace=None):
+        if kind != "ControlPlane":
+            return await Beating.get(self, api_version, kind, name, namespace)
+        restarted = sum("restart kubelet" in host.log for host in self.hosts.values())
+        spec = OLDER if restarted >= self.back_after else self.spec
+        upgrade = {"upgrade": {"versions": [str(one) for one in self.noted]}} if self.noted else {}
+        return {"spec": {"version": str(spec)}, "status": {"version": str(NEWER), **upgrade}}
+
+
+async def of_the_newer_version(running):
+    """A context of the newer version, whose program is to come to kubelets of the older one."""
+    context = await running()
+    context.cluster = replace(context.cluster, kubernetes_version=NEWER)
+    return context, bring(context, "b"), dict(runs(context))
+
+
+@pytest.mark.parametrize(
+    ("spec", "noted", "said"),
+    [
+        (OLDER, (), r"asks for v1\.36\.4\n  fix: run `autarky up` with kubernetesVersion: .1\.36\.4. in the file"),
+        (OLDER, (NEWER, OLDER), r"asks for v1\.36\.4"),
+        (NEWER, (OLDER, NEWER), r"not all of the control plane has left v1\.36\.4\n  fix: .*upgrade status --watch"),
+    ],
+)
+async def test_rule_4_no_kubelet_is_raised_above_what_the_control_plane_has_or_goes_to(
+    running, notes, spec, noted, said
+):
+    context, _, before = await of_the_newer_version(running)
+    context._kube = Planed(context.machines.hosts, spec, noted)
+    with pytest.raises(UserError, match=said):
+        await PHASE.run(context, notes)
+    assert runs(context) == before
+    assert [log.count("restart kubelet") for log in logs(context).values()] == [0, 0]
+
+
+async def test_rule_4_a_rollback_that_is_asked_for_between_two_kubelets_ends_it_before_the_next(running, notes):
+    context, newer, before = await of_the_newer_version(running)
+    context._kube = kube = Planed(context.machines.hosts, NEWER)
+    await PrepareHosts().run(context, notes)
+    kube.back_after = 1
+    with pytest.raises(UserError, match="no kubelet may be newer"):
+        await PHASE.run(context, notes)
+    assert runs(context) == {"n1": before["n1"], "n2": newer}
+    kube.back_after = 3
+    await PHASE.run(context, notes)
+    assert runs(context) == dict.fromkeys(("n1", "n2"), newer)
+
+
+async def test_rule_4_a_kubelet_that_does_not_run_gets_no_later_program_while_the_control_plane_goes_back(
+    running, notes
+):
+    context, newer, before = await of_the_newer_version(running)
+    context._kube = kube = Planed(context.machines.hosts, OLDER)
+    context.machines.hosts["n2"].active_units.discard("kubelet")
+    with pytest.raises(UserError, match="no kubelet may be newer"):
+        await PrepareHosts().run(context, notes)
+    link = context.machines.hosts["n2"].links
+    assert link[render_node.BINARIES["kubelet"]] == before["n2"]
+    assert not [line for log in logs(context).values() for line in log if not line.startswith("systemctl")]
+    kube.spec = NEWER
+    await PrepareHosts().run(context, notes)
+    assert link[render_node.BINARIES["kubelet"]] == newer
+
+
+@pytest.mark.parametrize("boots", [False, True], ids=["", "the host boots"])
+@pytest.mark.parametrize("bad", [False, True], ids=["good", "bad"])
+async def test_a_new_program_that_was_cut_anywhere_is_judged_or_taken_back_by_the_next_up(running, notes, bad, boots):
+    for cut in itertools.count():
+        context = await running()
+        host, former = context.machines.hosts["n2"], runs(context)["n2"]
+        new = bring(context, "b")
+        host.bad_program = new if bad else ""
+        cut_at(context, cut)
+        with suppress(UserError, Unreachable):
+            await up(context, notes)
+        was_cut, host.fail_at = len(host.log) == cut, None
+        if boots:
+            host.boot()
+        if bad:
+            with pytest.raises(UserError, match="so that it has the former ones again"):
+                await up(context, notes)
+            assert runs(context)["n2"] == former, cut
+        else:
+            await up(context, notes)
+            assert runs(context)["n2"] == new, cut
+            assert (await PHASE.plan(context), await PrepareHosts().plan(context)) == ([], []), cut
+            assert kubelets.FORMER not in host.files
+        assert host.ready, cut
+        if not was_cut:
+            break
+    assert cut > 4
+
+
+async def test_a_kubelet_that_cannot_start_with_a_program_that_was_cut_starts_with_the_former_one(running, notes):
+    context = await running()
+    host, former = context.machines.hosts["n2"], runs(context)["n2"]
+    host.bad_program = bring(context, "b")
+    await PrepareHosts().run(context, notes)
+    host.log.clear()
+    host.fail_at = 4  # the former settings are noted, the link points to the new program
+    with pytest.raises(Unreachable):
+        await PHASE.run(context, notes)
+    host.fail_at = None
+    assert host.links[render_node.BINARIES["kubelet"]] == host.bad_program, host.log
+    host.boot()
+    assert not host.well
+    await PrepareHosts().run(context, notes)
+    host.boot()
+    assert (host.well, host.kubelet_program) == (True, former)
 
 
 async def up(context, notes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -47,11 +47,16 @@ class Spoken(FakeKube):
     message: Callable[[], str] = str
     ready: Callable[[], bool] = staticmethod(lambda: True)
 
+    pods: Sequence[Object] = ()
+    lacking: str = ""
+
     async def list(self, api_version, kind, **options) -> list[Object]:
+        if kind == "Pod":
+            return list(self.pods)
         return [self._node("n1", True), self._node("n2", self.ready())] if kind == "Node" else []
 
     def _node(self, name: str, ready: bool) -> Object:
-        conditions = [{"type": "Ready", "status": str(ready)}]
+        conditions = [{"type": "Ready", "status": str(ready and name != self.lacking)}]
         if name == "n2":
             conditions += [{"type": "DiskPressure", "status": "True", "message": self.message()}]
         return {"metadata": {"name": name}, "status": {"conditions": conditions}}
@@ -110,7 +115,12 @@ def a_pod(daemonset: str, node: str, *, ready: bool = True) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"{daemonset}-{node}", "namespace": "kube-system", "ownerReferences": [owner]},
+        "metadata": {
+            "name": f"{daemonset}-{node}",
+            "namespace": "kube-system",
+            "labels": {},
+            "ownerReferences": [owner],
+        },
         "spec": {"nodeName": node},
         "status": {"conditions": [{"type": "Ready", "status": str(ready)}]},
     }
@@ -168,6 +178,48 @@ async def test_pods_that_come_one_after_the_other_are_waited_for_beyond_the_time
     await AwaitWorkloads().run(context, notes)
     await coming
     assert SECONDS + 5 < now() < SECONDS * patience.CEILING
+
+
+# --- workers that hold it up ----------------------------------------------------------------------------------------
+
+
+def all_rolled_out(context: Context, kube: FakeKube, **lacking: int) -> None:
+    """As with two nodes; lacking: workload → how many of its two pods do not come."""
+    inputs = context.inputs()
+    for part in (*parts(inputs), *agent_parts(inputs)):
+        for obj in part.objects:
+            if obj["kind"] in WORKLOADS:
+                kube.put(rolled_out(obj, 2 - lacking.get(obj["metadata"]["name"].replace("-", "_"), 0)))
+
+
+@pytest.mark.parametrize("ready", [lambda: False, lambda: int(now()) % 7 == 0], ids=["never", "now and then"])
+async def test_a_worker_that_joined_before_and_is_not_ready_is_left_out(make_context, notes, monkeypatch, ready):
+    """Else it would keep everything that comes after from all others."""
+    monkeypatch.setattr(patience, "ON_WORKERS", 8.0)
+    kube = Spoken()
+    kube.ready = ready
+    context = make_context(CLUSTER, kube=kube)
+    context.joined = {"n1", "n2"}
+    all_rolled_out(context, kube)
+    kube.pods = [a_pod(obj["metadata"]["name"], "n1") for obj in _workloads(context)]
+    await AwaitWorkloads().run(context, notes)
+    assert "n2" in context.absent or ready()
+    assert now() < SECONDS
+
+
+@pytest.mark.parametrize(("joined", "lacks"), [({"n1"}, "n2"), ({"n1", "n2"}, "n1")], ids=["new", "control node"])
+async def test_one_that_joins_now_is_waited_for_and_so_is_a_control_node(
+    make_context, notes, monkeypatch, joined, lacks
+):
+    monkeypatch.setattr(patience, "ON_WORKERS", 8.0)
+    kube = Spoken()
+    context = make_context(CLUSTER, kube=kube)
+    context.joined = joined
+    all_rolled_out(context, kube)
+    kube.lacking = lacks
+    with pytest.raises(TimedOut, match=f"node {lacks} is not Ready"):
+        await AwaitWorkloads().run(context, notes)
+    assert context.absent == {}
 
 
 # --- a pod network that the user brings -----------------------------------------------------------------------------

@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 from cryptography import x509
 
-from autarky.errors import ApiError, CommandFailed, TimedOut
+from autarky.errors import ApiError, CommandFailed, TimedOut, UserError
 from autarky.model.fingerprint import fingerprint
 from autarky.phases import forget
 from autarky.phases.admit import JUDGE_SECONDS, judging
 from autarky.phases.join import JoinNodes, StartJoining
 from autarky.phases.objects import ApplyParts
-from autarky.render import access
+from autarky.render import access, crds
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import bootstrap_kubeconfig, bootstrap_token, embedded_certificate
 from fakes.clusters import a_cluster
@@ -48,6 +48,23 @@ async def test_a_worker_gets_a_token_and_its_kubelet_starts_and_a_founder_is_lef
     assert context.host(CLUSTER.nodes[0]).log == []
     assert await tokens(context) == [f"bootstrap-token-{token_on(host).partition('.')[0]}"]
     assert await context.kube().get("v1", "ConfigMap", access.INVENTORY, "kube-system") is not None
+
+
+async def test_rule_4_no_kubelet_of_a_later_minor_joins_while_the_control_plane_goes_back(make_context, notes):
+    context, kube = make_context(CLUSTER), FakeKube()
+    context._kube = kube
+    kube.put(crds.control_plane_crd())
+    plane = {"apiVersion": crds.API_VERSION, "kind": "ControlPlane", "metadata": {"name": crds.CONTROL_PLANE}}
+    kube.put({**plane, "spec": {"version": "v1.35.4"}, "status": {"version": "v1.36.4"}})
+    host = context.host(WORKER)
+    with pytest.raises(UserError, match=r"no kubelet may be newer .* asks for v1\.35\.4"):
+        await StartJoining().run(context, notes)
+    assert host.log == []
+    assert await tokens(context) == []
+    host.active_units.add("kubelet")  # it has joined, and runs: `configure-kubelets` judges it
+    context.joined = frozenset({"n1", "n2"})
+    await StartJoining().run(context, notes)
+    assert await tokens(context) != []
 
 
 async def test_a_kubelet_without_a_certificate_gets_a_fresh_token_though_it_runs(make_context, notes):

@@ -23,7 +23,9 @@ NEEDS = {
     "check-external-etcd": {"prepare-external-etcd"},
     "start-control-plane": {"prepare-hosts"},
     "start-joining": {"prepare-hosts", "start-control-plane"},
-    "apply-objects": {"start-control-plane"},
+    # What is applied is noted before, so that it can be deleted later.
+    "record-applied": {"start-control-plane"},
+    "apply-objects": {"start-control-plane", "record-applied"},
     "join-nodes": {"apply-objects", "start-joining"},
     "start-agents": {"prepare-hosts", "apply-objects"},
     "pivot": {"apply-objects", "start-agents", "join-nodes"},
@@ -32,6 +34,8 @@ NEEDS = {
     "retire-hosted": {"start-agents", "apply-agents"},  # which are waited for
     "make-control-nodes": {"join-nodes", "apply-agents"},  # the same
     "await-workloads": {"apply-objects", "join-nodes", "apply-agents"},
+    "apply-add-ons": {"record-applied", "apply-objects", "join-nodes"},
+    "prune-objects": {"record-applied", "apply-objects", "apply-agents", "await-workloads", "apply-add-ons"},
 }
 """Without which phases one would fail, wait in vain, or do harm. The others need none: what they look at may be there
 by other means."""

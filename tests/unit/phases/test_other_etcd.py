@@ -19,8 +19,9 @@ from autarky.model.cluster import ExternalEtcd
 from autarky.model.versions import Version
 from autarky.payload import Binary, Image, Payload, etcd_version, load_etcd
 from autarky.phases import other_etcd, prepare
+from autarky.phases.binaries import STORE
 from autarky.phases.other_etcd import BringEtcd, FindNodes
-from autarky.phases.prepare import STORE, PrepareHosts
+from autarky.phases.prepare import PrepareHosts
 from autarky.render.crds import API_VERSION, control_plane_crd
 from autarky.render.node import ETCD_TOOLS
 from fakes.clusters import a_cluster

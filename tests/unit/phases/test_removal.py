@@ -11,6 +11,7 @@ import pytest
 
 from autarky.control.admission.act import read_inventory
 from autarky.control.control_nodes.decide.serving import STEADY_SECONDS
+from autarky.control.etcd.manifests import members as etcd_members
 from autarky.engine.phase import Change
 from autarky.errors import Refused, TimedOut, UserError
 from autarky.phases import forget, members
@@ -103,6 +104,27 @@ async def test_a_member_is_not_removed_while_others_do_not_answer(context):
     context.absent = {"n2": "off", "n3": "off"}
     with pytest.raises(Refused, match="etcd keeps its quorum"):
         await refuse_removal(context, THREE.node("n1"), answers=True, dead=False)
+
+
+def put_member(kube: FakeKube, name: str) -> None:
+    member = {"apiVersion": "autarky.dev/v1alpha1", "kind": "EtcdMember", "metadata": {"name": name}}
+    kube.put({**member, "spec": {"nodeName": name}, "status": {"phase": "Member"}})
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("lost", ["n4", None])
+async def test_a_member_on_a_worker_of_the_file_that_a_label_made_a_control_node_counts(context, kube, lost):
+    """Four members; without n3 there are three, and all must agree that it leaves."""
+    kube.put(etcd_members.crd())
+    for node in THREE.nodes:
+        put_member(kube, node.name)
+    context.absent = {name: "off" for name in ("n3", lost) if name is not None}
+    removed = refuse_removal(context, THREE.node("n3"), answers=False, dead=True)
+    if lost is None:
+        await removed
+    else:
+        with pytest.raises(Refused, match="not healthy among them: n4"):
+            await removed
 
 
 @pytest.mark.looptime

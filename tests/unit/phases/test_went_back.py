@@ -151,3 +151,16 @@ async def test_what_is_missing_is_waited_for_as_before(scene, monkeypatch):
     await scene.up()
     with pytest.raises(TimedOut, match="node n1 is not Ready"):
         await PHASE.run(scene.context, scene.notes)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("Deployment", "coredns"), ("DaemonSet", "kube-flannel")])
+async def test_an_add_on_that_has_gone_back_fails_up_as_well(scene, kind, name):
+    await scene.up()
+    live = await scene.kube.get("apps/v1", kind, name, SYSTEM)
+    good = deepcopy(live["spec"]["template"])
+    good["spec"]["containers"][0]["image"] = "registry.example/former:v1"
+    await scene.kube.replace({**live, "spec": {**live["spec"], "template": good}})
+    await scene.tells(Rollout(name, SENTENCE, True))
+    with pytest.raises(UserError) as failed:
+        await PHASE.run(scene.context, scene.notes)
+    assert f"what was applied to {kind} {name} has gone back: {name}: {SENTENCE}" in failed.value.what

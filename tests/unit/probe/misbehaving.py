@@ -19,8 +19,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 ALWAYS = 10**9
-LATE = 0.5
-"""Seconds: no round trip on loopback."""
+LATE = 2.0
+"""Seconds: no round trip on loopback, on a busy machine either."""
+SLOW = LATE + 1
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,8 @@ class ApiServer:
         self.requests.append(incoming)
         order = self._order(incoming)
         await self._break(order, peer)
+        if order == "slow":
+            await asyncio.sleep(SLOW)
         if order.startswith("status "):
             _send(peer, int(order.split()[1]), _status(int(order.split()[1])))
         elif order == "turn away":
@@ -245,6 +248,9 @@ class ApiServer:
             await asyncio.sleep(0.02)  # so that it is read before the reset is
         if order in ("close late", "reset late"):
             await asyncio.sleep(LATE)
+        if order.startswith("close in "):
+            await asyncio.sleep(float(order.rsplit(maxsplit=1)[-1]))
+            raise Hangup
         if order in ("reset", "reset late", "cut and reset"):
             raw = peer.transport.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

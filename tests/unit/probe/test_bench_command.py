@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from autarky.cli.bench import Duration
 from autarky.cli.main import main
+from autarky.cli.options import Duration
 from autarky.probe import Kind, Rates, Stream
 from fakes.web import certificates
 from unit.probe.misbehaving import ALWAYS, ApiServer, new_reads

@@ -7,9 +7,12 @@ import re
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autarky.probe import Kind, Rates, Stream
-from autarky.probe.kept import APART, Farewells, is_race
+from autarky.probe.kept import APART, LATEST, Farewells, is_race
+from autarky.probe.lately import LATELY, SlowestLately
 from autarky.probe.outcome import Fault
 from unit.probe.misbehaving import LATE, ApiServer, kept_reads, new_reads
 from unit.probe.probing import KEPT_ONLY, LATER, NEW_ONLY, done, happened, time_for
@@ -206,6 +209,45 @@ async def test_a_close_later_than_a_round_trip_is_a_failure(server, make_probe, 
     assert (failure.kind, report.streams[Stream.KEPT].races) == (kind, 0)
     assert re.fullmatch(r"(closed|reset) before any answer, \d+\.\d\d s after the request", failure.detail)
     assert failure.seconds >= LATE
+
+
+async def test_where_other_answers_are_as_slow_a_late_close_is_the_race(server, make_probe, until):
+    """The server had no processor for what others asked either: the request lay unread."""
+    probe = make_probe(server, rates=KEPT_ONLY)
+    async with probe:
+        await until(done(probe, Stream.KEPT, 10))
+        server.misbehave("slow", when=kept_reads)
+        await until(lambda: probe.report().streams[Stream.KEPT].slow)
+        await until(happened(server.misbehave("close late", when=kept_reads)))
+        await until(lambda: probe.report().streams[Stream.KEPT].races)
+    report = probe.report()
+    kept = report.streams[Stream.KEPT]
+    assert (report.failed, kept.races, kept.late_races) == (0, 1, 1)
+
+
+@pytest.mark.parametrize(("retry", "failed"), [("slow", 0), ("", 1)])
+async def test_where_the_retry_is_as_slow_a_late_close_is_the_race(server, make_probe, until, retry, failed):
+    """The first of those that find the server without a processor."""
+    probe = make_probe(server, rates=Rates(0, 5, 0, 0))
+    async with probe:
+        await until(done(probe, Stream.KEPT, 3))
+        server.misbehave(f"close in {LATEST - 0.3}", when=kept_reads)
+        server.misbehave(retry, when=lambda incoming: incoming.is_read and incoming.number == 1)
+        await until(lambda: probe.report().failed or probe.report().streams[Stream.KEPT].races)
+    report = probe.report()
+    assert (report.failed, report.streams[Stream.KEPT].late_races) == (failed, 1 - failed), report.failures
+
+
+@given(st.lists(st.tuples(st.floats(0, 4), st.floats(0, 3)), max_size=30), st.floats(0, 20))
+def test_the_slowest_answer_of_the_last_seconds(answers, after):
+    lately, came, now = SlowestLately(), [], 0.0
+    for pause, seconds in answers:
+        now += pause
+        came.append((now, seconds))
+        lately.note(now, seconds)
+        assert lately.seconds(now) == max(took for at, took in came if at >= now - LATELY)
+    now += after
+    assert lately.seconds(now) == max((took for at, took in came if at >= now - LATELY), default=0)
 
 
 @pytest.mark.parametrize(

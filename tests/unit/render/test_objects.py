@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from autarky.control.certificates.manifests import leaves
 from autarky.control.control_nodes.manifests import AUTHORITIES
+from autarky.control.drift.decide.applied import EDITABLE
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.leadership import manifests as controllers
 from autarky.model.cluster import Level
+from autarky.model.versions import Version
 from autarky.render import access, crds, pods
 from autarky.render.objects import parts
 from autarky.render.values import RENDERED_HASH, Credentials, Object
@@ -48,7 +50,7 @@ def test_the_same_values_render_to_the_same_objects(inputs):
 @given(some_inputs())
 def test_every_secret_and_config_map_of_a_component_is_immutable(inputs):
     for obj in objects(inputs):
-        shared = obj["metadata"]["name"] in (access.INVENTORY, etcd.TEMPLATE, leaves.CONFIG_MAP, AUTHORITIES)
+        shared = obj["metadata"]["name"] in (access.INVENTORY, etcd.TEMPLATE, leaves.CONFIG_MAP, AUTHORITIES, *EDITABLE)
         if obj["kind"] in ("Secret", "ConfigMap") and not shared:
             assert obj["immutable"] is True
 
@@ -155,9 +157,17 @@ def test_controllers_have_as_many_replicas_as_there_are_nodes_for_them(controls,
     assert deployment["spec"]["replicas"] == replicas
 
 
+@pytest.mark.parametrize(("version", "known"), [("1.35.4", False), ("1.36.3", True), ("1.37.1", True)])
+def test_a_gate_is_set_only_for_versions_that_know_it(version: str, known: bool):
+    inputs = inputs_of(replace(a_cluster(), kubernetes_version=Version.parse(version)))
+    _, deployment, _ = controllers.hosted(inputs, "kube-controller-manager")
+    command = deployment["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert any("LeaderElectionLockOnExit" in word for word in command) is known
+
+
 def test_a_rollout_of_the_controllers_starts_the_new_one_beside_the_old_and_never_two_of_one_template():
     _, deployment, budget = controllers.hosted(inputs_of(a_cluster()), "kube-scheduler")
-    assert deployment["spec"]["strategy"] == pods.rolling(surge=1, unavailable=0)
+    assert deployment["spec"]["strategy"] == pods.rolling(surge=1, unavailable="50%"), "rounded down: of one none"
     template = deployment["spec"]["template"]["spec"]
     [term] = template["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["matchLabelKeys"] == ["pod-template-hash"]

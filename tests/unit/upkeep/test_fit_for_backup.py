@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from autarky.archive.contents import Contents, read
+from autarky.archive.contents import CONTROL_PLANE, Contents, read
+from autarky.archive.sealing import Part
+from autarky.control.backup.decide.written_by import comes_up_with, excerpt
 from autarky.errors import Refused
 from autarky.etcd.snapshots import Intact, Tried
 from autarky.upkeep import backup
 from autarky.upkeep.backup import Marker, Snapshot, Taken, Unfit, archive_of, snapshot_taken
 from fakes.backed_up_host import BackedUpHost
+
+STANDBY = "host/var/lib/autarky/standby/kube-apiserver/current/pod.json"
 
 
 async def taken(host: BackedUpHost, *, without_quorum: bool = False) -> Taken:
@@ -22,10 +26,15 @@ async def taken(host: BackedUpHost, *, without_quorum: bool = False) -> Taken:
         return found
 
 
-def contents_of(one: Taken, *, revision: int) -> Contents:
-    marker = Marker("demo", "ca", "n1", "v1.37.1")
+def contents_of(
+    one: Taken, *, revision: int, marker: str = "v1.37.1", plane: bytes | None = None, standby: bytes | None = None
+) -> Contents:
     snapshot = Snapshot(Path(one.path), one, Intact(100, "00"), Tried(revision, 4))
-    _, [manifest, *_] = archive_of(marker, snapshot, [], made="now", autarky="0.1", cluster={})
+    files = [] if standby is None else [Part(STANDBY, standby)]
+    cluster = {} if plane is None else {CONTROL_PLANE: plane}
+    _, [manifest, *_] = archive_of(
+        Marker("demo", "ca", "n1", marker), snapshot, files, made="now", autarky="0.1", cluster=cluster
+    )
     assert isinstance(manifest.content, bytes)
     return read(manifest.content)
 
@@ -85,3 +94,82 @@ def test_an_archive_that_says_nothing_of_a_quorum_is_read() -> None:
     said = json.loads(replace(known).written())
     del said["etcd"]["quorum"]
     assert read(json.dumps(said).encode()) == known
+
+
+# --- with which version of Kubernetes it is to be read ----------------------------------------------------------------
+
+
+def a_standby(version: str) -> bytes:
+    server = {"name": "kube-apiserver", "image": f"registry.k8s.io/kube-apiserver:{version}"}
+    return json.dumps({"spec": {"containers": [{"name": "wait", "image": "x:v9.9.9"}, server]}}).encode()
+
+
+def a_plane(complete: str, *noted: str) -> bytes:
+    upgrade = {"upgrade": {"versions": list(noted)}} if noted else {}
+    return json.dumps({"spec": {"version": "v1.39.0"}, "status": {"version": complete, **upgrade}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("marker", "plane", "standby", "version"),
+    [
+        ("v1.36.4", a_plane("v1.37.1"), None, "v1.37.1"),  # an upgrade through the API leaves the marker as it is
+        ("v1.37.1", a_plane("v1.36.4"), a_standby("v1.36.4"), "v1.36.4"),  # and so does a way back
+        ("v1.36.4", a_plane("v1.36.4", "v1.37.1"), a_standby("v1.36.4"), "v1.37.1"),  # under way, or soaking
+        ("v1.36.4", a_plane("v1.37.1", "v1.36.4"), a_standby("v1.37.1"), "v1.37.1"),  # on the way back
+        ("v1.36.4", a_plane("v1.36.4"), a_standby("v1.36.9"), "v1.36.9"),  # somebody has set an image
+        ("v1.35.4", None, a_standby("v1.37.1"), "v1.37.1"),  # etcd has no quorum
+        ("v1.36.4", b"[", a_standby("latest"), "v1.36.4"),
+        ("v1.36.4", None, b"{", "v1.36.4"),
+        ("v1.36.4", None, None, "v1.36.4"),
+    ],
+)
+def test_it_is_to_be_read_with_the_version_that_has_written_it_not_with_that_of_the_hosts_marker(
+    marker: str, plane: bytes | None, standby: bytes | None, version: str
+) -> None:
+    one = Taken("x", 1, "3.6.16", 0xC1, ("n1",), 1)
+    assert contents_of(one, revision=1, marker=marker, plane=plane, standby=standby).kubernetes == version
+
+
+@pytest.mark.parametrize(
+    ("label", "standby", "version"),
+    [
+        ("v1.35.4", a_standby("v1.37.1"), "v1.37.1"),
+        ("v1.37.1", a_standby("v1.36.4"), "v1.37.1"),
+        ("v1.36.4", b"\xff", "v1.36.4"),
+        ("latest", a_standby("v1.37.1"), "latest"),
+    ],
+)
+def test_an_archive_that_has_its_version_from_the_marker_is_read_with_that_of_the_standby_in_it(
+    label: str, standby: bytes, version: str
+) -> None:
+    """As earlier releases have made them."""
+    known = contents_of(Taken("x", 1, "3.6.16", 0xC1, ("n1",), 1), revision=1)
+    old = read(replace(known, kubernetes=label).written())
+    plane = json.dumps({"spec": {"version": "v1.39.0"}}).encode()
+    assert backup.version_of(old, {STANDBY: standby, CONTROL_PLANE: plane}) == version
+
+
+def test_of_the_control_plane_a_backup_has_what_says_the_version() -> None:
+    upgrade = {"versions": ["v1.37.1"]}
+    status = {"version": "v1.36.4", "formerVersion": "v1.35.4", "upgrade": upgrade}
+    plane = {"metadata": {"uid": "x"}, "spec": {"version": "v1.37.1"}, "status": {**status, "nodes": ["many"]}}
+    assert excerpt(plane) == {"spec": {"version": "v1.37.1"}, "status": status}
+    assert excerpt({"spec": {}, "status": None}) == {"spec": {}}
+    assert excerpt(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("label", "plane", "version"),
+    [
+        ("v1.37.1", a_plane("v1.37.1"), "v1.37.1"),
+        ("v1.37.1", a_plane("v1.36.4", "v1.37.1"), "v1.36.4"),  # the operator goes on from there
+        ("v1.36.9", a_plane("v1.36.4"), "v1.36.4"),  # an image that somebody has set, which autarky may not know
+        ("v1.38.0", a_plane("v1.36.4"), "v1.38.0"),  # two minors back nobody reads it
+        ("v1.37.1", None, "v1.37.1"),
+        ("latest", a_plane("v1.36.4"), "latest"),
+    ],
+)
+def test_new_machines_come_up_with_what_the_control_plane_in_it_has_had_completely(
+    label: str, plane: bytes | None, version: str
+) -> None:
+    assert comes_up_with(label, plane) == version

@@ -165,10 +165,13 @@ class NodeAgent(Controller):
     def _slots(self, component: str, *, active: bool, balanced: bool) -> node_slots.Slots:
         hosted, standby = self.api.hosted_pod(component), self.api.standby_pod(component)
         ready = standby is not None and pod_health(standby) is slots.Health.READY
+        version, emulates = announce.current_version(component)
         return node_slots.Slots(
             slot=node_slots.slot_name(hosted=hosted is not None, standby=active),
             revision=node_slots.revision_of(hosted),
             standby=announce.current_revision(component),
+            version=version,
+            emulates=emulates,
             checkpoint=announce.checkpoint_stamp(component),
             serves=active and (balanced if component == API_SERVER else ready),
             refused=self._refused(component),

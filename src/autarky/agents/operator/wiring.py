@@ -34,6 +34,8 @@ from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.rollout.operator.stepping import Stepping
 from autarky.control.rollout.operator.workloads import JUDGED
 from autarky.control.status.operator import PlaneStatus
+from autarky.control.upgrade.operator import metrics as upgrade_metrics
+from autarky.control.upgrade.operator.upgrade import Upgrade
 from autarky.kube import KubeClient
 from autarky.kube.elector import Elector
 from autarky.kube.fenced import Fenced
@@ -135,11 +137,13 @@ class Operator:
         template = EtcdTemplate(say, self._view, fenced)
 
         schedules = Schedules(say, self._view, fenced, clock)
+        upgrade = Upgrade(say, self._view, fenced, clock, self._rollouts)
+        upgrade_metrics.observe(lambda: upgrade.report)
 
         def counted(verdict: str) -> None:
             CERTIFICATES.labels(verdict).inc()
 
-        controllers = (
+        self.controllers = (
             Guards(say, self._view, fenced),
             Endpoints(say, self._view, fenced),
             Certificates(say, self._view, fenced, clock, counted),
@@ -148,6 +152,7 @@ class Operator:
             self._standby_rights,
             self._stepping,
             self._spec,
+            upgrade,
             self._etcd,
             template,
             Backups(say, self._view, fenced, clock),
@@ -155,10 +160,10 @@ class Operator:
             Serving(say, self._view, fenced),
             PlaneStatus(
                 *(say, self._view, fenced, clock, self._rollouts, self._spec),
-                *(self._etcd, template, self._control_nodes, schedules),
+                *(self._etcd, template, self._control_nodes, schedules, upgrade),
             ),
         )
-        self.loop.runs(controllers)
+        self.loop.runs(self.controllers)
         for component in JUDGED:
             ROLLBACKS.labels(component.name)
         for verdict in certificates.JUDGED:
@@ -174,11 +179,8 @@ class Operator:
             group.create_task(self._elector.run(self._lead), name="elector")
 
     async def _lead(self) -> None:
-        self._rollouts.begin_term()
-        self._standby_rights.begin_term()
-        self._stepping.begin_term()
-        self._spec.begin_term()
-        self._control_nodes.begin_term()
+        for controller in self.controllers:
+            controller.begin_term()
         await self.loop.run()
 
     def _etcd_is_up(self) -> bool:

@@ -1,4 +1,9 @@
-"""Cluster DNS: CoreDNS, under the conventional name kube-dns."""
+"""Cluster DNS: CoreDNS, under the conventional name kube-dns.
+
+Its configuration is a ConfigMap that users may edit: CoreDNS reads it again by itself (the plugin `reload`) once the
+kubelets have it, so that no change of it is a rollout. A Corefile that CoreDNS cannot use is not taken: it goes on with
+the one that it has. But a pod that starts then fails, which is why nothing of ours restarts CoreDNS for a Corefile.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from autarky.model.cluster import Cluster
 from autarky.model.components import COMPONENTS, COREDNS, NAME_LABEL
 from autarky.model.patience import ADDON_PROBE
 from autarky.render import pods
-from autarky.render.values import CONTROL_PLANE_REQUESTED, SYSTEM, Inputs, Object, immutable_config_map, metadata
+from autarky.render.values import CONTROL_PLANE_REQUESTED, SYSTEM, Inputs, Object, metadata
 
 DNS = COMPONENTS[COREDNS].label_value
 """The conventional name of cluster DNS: of its Service, and the label of its pods."""
@@ -41,14 +46,13 @@ def _corefile(cluster: Cluster) -> str:
 
 def objects(inputs: Inputs) -> list[Object]:
     labels = {NAME_LABEL: DNS}
-    config = immutable_config_map(COREDNS, {"Corefile": _corefile(inputs.cluster)})
     rules = [
-        {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": ["list", "watch"]},
+        {"apiGroups": [""], "resources": ["endpoints", "services", "namespaces"], "verbs": ["list", "watch"]},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
     ]
     deployment = pods.deployment(
         COREDNS,
-        _coredns_pod(inputs, config["metadata"]["name"]),
+        _coredns_pod(inputs),
         replicas=DNS_REPLICAS,
         strategy=pods.rolling(surge=1, unavailable=1),
         labels=labels,
@@ -57,7 +61,7 @@ def objects(inputs: Inputs) -> list[Object]:
         service_account(COREDNS),
         cluster_role("autarky:coredns", rules),
         bind("autarky:coredns", "autarky:coredns", COREDNS),
-        config,
+        _config(inputs.cluster),
         deployment,
         # With one node the pods have nowhere to go: a budget would block its drain forever.
         pods.disruption_budget(COREDNS, labels, unavailable=1 if _dns_nodes(inputs.cluster) > 1 else DNS_REPLICAS),
@@ -65,7 +69,13 @@ def objects(inputs: Inputs) -> list[Object]:
     ]
 
 
-def _coredns_pod(inputs: Inputs, config_map: str) -> Object:
+def _config(cluster: Cluster) -> Object:
+    """Under the name that it has with kubeadm, too."""
+    meta = metadata(COREDNS, SYSTEM, {NAME_LABEL: DNS})
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"Corefile": _corefile(cluster)}}
+
+
+def _coredns_pod(inputs: Inputs) -> Object:
     def probe(path: str, port: int, period: int, failures: int) -> Object:
         return {
             "httpGet": {"path": path, "port": port},
@@ -104,7 +114,7 @@ def _coredns_pod(inputs: Inputs, config_map: str) -> Object:
         "dnsPolicy": "Default",
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
-        "volumes": [pods.config_volume("config", config_map)],
+        "volumes": [pods.config_volume("config", COREDNS)],
     }
 
 

@@ -39,7 +39,7 @@ from autarky.control.backup.manifests import definitions, pods
 from autarky.control.base.controller import ClusterController
 from autarky.control.base.operator_view import View, current, node_is_ready
 from autarky.control.certificates.decide import stamp
-from autarky.control.common.pods import is_mirror
+from autarky.control.common.pods import has_ended, is_mirror
 from autarky.errors import Conflict
 from autarky.model.components import OPERATOR
 from autarky.model.etcd_members import Phase as MemberPhase
@@ -148,7 +148,8 @@ class Backups(ClusterController):
 
     async def _is_there(self, obj: Object, verb: Verb, attempt: int) -> bool:
         name = pods.name(obj["metadata"]["uid"], verb.value, attempt)
-        return await self.kube.get("v1", "Pod", name, SYSTEM) is not None
+        found = await self.kube.get("v1", "Pod", name, SYSTEM)
+        return found is not None and not is_mirror(found)  # which is what some kubelet says
 
     async def _status(self, obj: Object, status: Mapping[str, Any]) -> None:
         """`obj` is as it was read: another operator may have changed it meanwhile, and then this fails."""
@@ -296,7 +297,7 @@ def _worker(pod: Object, age: float) -> Worker:
     containers = status.get("containerStatuses") or [{}]
     state = containers[0].get("state") or {}
     phase = status.get("phase")
-    ended = phase in ("Succeeded", "Failed")
+    ended = has_ended(pod)
     waiting = state.get("waiting") or {}
     return Worker(
         verb=Verb(meta["labels"][pods.VERB]),

@@ -62,6 +62,10 @@ class ClusterController(Controller):
     def __post_init__(self) -> None:
         self._log = DecisionLog(self.say, key="subject")
 
+    def begin_term(self) -> None:
+        """This operator leads now, perhaps not for the first time: what it has seen before is of a time in which others
+        may have acted, and is to be dropped."""
+
     def begin_pass(self) -> None:
         """A pass over all controllers begins, of which this one may be left out, after a failure: what others read of
         its last decisions, as of just now, is to be dropped."""

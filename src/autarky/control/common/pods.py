@@ -22,6 +22,11 @@ def is_mirror(pod: Object) -> bool:
     return MIRROR in (meta.get("annotations") or {}) or "Node" in owners
 
 
+def has_ended(pod: Object) -> bool:
+    """Whether all of its containers have ended, and none will be started again."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
 def is_what_it_says(pod: Object, control_nodes: Collection[str]) -> bool:
     """Whether the pod really has the slot that its labels name: hosted pods come from a controller, and a standby is a
     static pod of a control node."""
@@ -29,6 +34,28 @@ def is_what_it_says(pod: Object, control_nodes: Collection[str]) -> bool:
         return True
     hosted = (pod["metadata"].get("labels") or {}).get(SLOT_LABEL) == HOSTED
     return not hosted and pod["spec"].get("nodeName") in control_nodes
+
+
+def node_of(pod: Object) -> str | None:
+    """The node that it is on, or that its DaemonSet has made it for while it is not scheduled yet; None for any other
+    that has no node."""
+    spec = pod["spec"]
+    if spec.get("nodeName"):
+        return str(spec["nodeName"])
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = required.get("nodeSelectorTerms") or ()
+    names = list({_field_of(term) for term in terms})
+    return names[0] if len(names) == 1 else None
+
+
+def _field_of(term: Object) -> str | None:
+    """The only node's name that a term of node affinity allows."""
+    for one in term.get("matchFields") or ():
+        values = one.get("values") or []
+        if one.get("key") == "metadata.name" and one.get("operator") == "In" and len(values) == 1:
+            return str(values[0])
+    return None
 
 
 NO_NETWORK = "NetworkPluginNotReady"

@@ -28,6 +28,13 @@ def image_version(image: str) -> Version | None:
         return None
 
 
+def repository_of(image: str) -> str:
+    """Without tag and digest. A colon before a slash is that of a registry's port."""
+    name = image.partition("@")[0]
+    repository, colon, tag = name.rpartition(":")
+    return name if not colon or "/" in tag else repository
+
+
 def breaks_skew(
     component: str,
     image: str,
@@ -54,7 +61,7 @@ def _of_level_3(component: str, wanted: Version, api_servers: Sequence[Version])
     if not api_servers:
         return ""
     oldest, newest = min(api_servers), max(api_servers)
-    if _minor(wanted) > _minor(oldest):
+    if minor_of(wanted) > minor_of(oldest):
         return f"{component} {wanted} is newer than the oldest API server that runs ({oldest}) (rule 4)"
     behind = MINORS_BEHIND.get(component, 1)
     if _is_too_old(wanted, newest, behind):
@@ -73,7 +80,7 @@ def _beside_api_servers(wanted: Version, api_servers: Sequence[Version]) -> str:
 def _beside_level_3(wanted: Version, images: Mapping[str, str]) -> str:
     """The rules of level 3 from the other side: downgrades start with level 3, upgrades end with it."""
     versions = {name: version for name in sorted(images) if (version := image_version(images[name])) is not None}
-    newer = {name: version for name, version in versions.items() if _minor(version) > _minor(wanted)}
+    newer = {name: version for name, version in versions.items() if minor_of(version) > minor_of(wanted)}
     if newer:
         return f"API server {wanted} is older than {_listed(newer)}: move {' and '.join(newer)} down first (rule 4)"
     older = {name: version for name, version in versions.items() if _is_too_old(version, wanted)}
@@ -91,5 +98,6 @@ def _listed(versions: Mapping[str, Version]) -> str:
     return " and ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def _minor(version: Version) -> tuple[int, int]:
+def minor_of(version: Version) -> tuple[int, int]:
+    """What versions are compared by: a patch breaks no rule."""
     return version.major, version.minor

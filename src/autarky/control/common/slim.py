@@ -1,9 +1,11 @@
-"""What live copies keep of objects that kubelets create: mirror pods and certificate requests.
+"""What live copies keep of objects that kubelets create or write: pods and certificate requests.
 
-Contract: pure; objects as on the wire, and not changed. The object's author cannot influence the size of what is kept,
-and that is all that readers of the copy use. Other pods are kept complete: controllers create them from templates.
+Contract: pure; objects as on the wire, and not changed. What a kubelet writes cannot influence the size of what is
+kept, and that is all that readers of the copy use. Of pods that controllers create from templates the spec is kept
+complete while they may run: their status is the kubelet's, and their labels and annotations may be written with it.
 
-Why: a kubelet can create any number of these, each of up to 1.5 MB, and Python takes 20 times as much: 200 from one
+Why: a kubelet can create any number of mirror pods, each of up to 1.5 MB, and fill the status of as many that are bound
+to it, of which a ReplicaSet makes another one for each that has failed. Python takes 20 times as much: 200 from one
 worker exceed a control node's memory.
 
 Danger: a reduced copy must not be written back, except through a subresource that uses only what is kept (the
@@ -15,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from autarky.control.common.pods import MIRROR, is_mirror, is_ready
+from autarky.control.common.pods import MIRROR, has_ended, is_mirror, is_ready
 from autarky.model.components import NAME_LABEL, SLOT_LABEL
 
 Object = dict[str, Any]
@@ -25,6 +27,9 @@ MOST_CONTAINERS = 10
 """A static pod of ours has one."""
 MOST_LETTERS = 512
 """Of an image's name: a registry accepts no tag longer than 128."""
+LONGEST_TEXT, MOST_ITEMS = 4096, 30
+"""Of what a kubelet writes of a pod: what a container says at its end has at most 4096 bytes, and no pod of ours has as
+many conditions, containers, labels or annotations."""
 MOST_OF_A_REQUEST = 64 * 1024
 """Characters of a request; usual ones have about a thousand. A longer one is dropped, so that it cannot be parsed and
 is denied: a part of it could mean something else."""
@@ -34,9 +39,10 @@ _OF_REQUESTS = ("signerName", "username", "groups", "extra", "usages")
 
 
 def slim_pod(pod: Object) -> Object:
-    """A mirror pod without what nobody reads; other pods as they are."""
+    """A mirror pod without what nobody reads; of others what a kubelet writes within bounds, and when they have ended
+    nothing else of their spec than a mirror pod has."""
     if not is_mirror(pod):
-        return pod
+        return _with_bounds(pod)
     meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     labels = meta.get("labels") or {}
     containers = (spec.get("containers") or ())[:MOST_CONTAINERS]
@@ -61,6 +67,29 @@ def slim_pod(pod: Object) -> Object:
             "conditions": [{"type": "Ready", "status": str(is_ready(pod))}],
         },
     }
+
+
+def _with_bounds(pod: Object) -> Object:
+    meta, spec = pod["metadata"], pod["spec"]
+    written = {name: bounded(meta[name]) for name in ("labels", "annotations") if name in meta}
+    rest = {name: value for name, value in meta.items() if name != "managedFields"}
+    found = {**pod, "metadata": {**rest, **written}, "status": bounded(pod.get("status") or {})}
+    if has_ended(pod):
+        containers = [_of(one, ("name", "image")) for one in (spec.get("containers") or ())[:MOST_CONTAINERS]]
+        found["spec"] = {**_of(spec, ("nodeName",)), "containers": containers}
+    return found
+
+
+def bounded(value: Any) -> Any:
+    """Without what goes beyond any honest status: long texts are cut, of long lists and maps the rest is dropped."""
+    match value:
+        case str():
+            return value[:LONGEST_TEXT]
+        case list():
+            return [bounded(one) for one in value[:MOST_ITEMS]]
+        case dict():
+            return {name[:LONGEST_TEXT]: bounded(value[name]) for name in list(value)[:MOST_ITEMS]}
+    return value
 
 
 def slim_request(csr: Object) -> Object:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from autarky.model.cluster import MOST_SOAK_SECONDS
 from autarky.model.defaults import FIRST
 from autarky.model.etcd_members import ETCD_VERSION
 
@@ -42,6 +43,8 @@ def control_plane(obj: Object) -> str | None:
         "rollback": _is_rollback(spec.get("rollback", {})),
         "defaults": _is_edition(spec.get("defaults", FIRST)),
         "etcd": _is_etcd(spec.get("etcd", {})),
+        "paused": isinstance(spec.get("paused", False), bool),
+        "upgrade": _is_upgrade(spec.get("upgrade") or {}),
     }.items():
         if not good:
             return f"spec.{path} is {_shown(spec.get(path))}"
@@ -117,6 +120,13 @@ def _is_rollback(value: object) -> bool:
         return False
     limit = value.get("limitSeconds", 90)
     return isinstance(value.get("enabled", True), bool) and type(limit) in (int, float) and 0 < limit < 10**9
+
+
+def _is_upgrade(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    seconds = value.get("soakSeconds", 0)
+    return type(seconds) is int and 0 <= seconds <= MOST_SOAK_SECONDS
 
 
 def _is_edition(value: object) -> bool:

@@ -11,14 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autarky.control.certificates.manifests import leaves
+from autarky.control.common.skew import minor_of
 from autarky.model import patience
 from autarky.model.components import COMPONENTS, CONTROLLER_MANAGER, HOSTED, NAME_LABEL, SCHEDULER, SLOT_LABEL
+from autarky.model.versions import Version
 from autarky.render import pods
 from autarky.render.kubeconfig import file_kubeconfig
 from autarky.render.values import CONTROL_PLANE_ACTIVE, Inputs, Object, flags, immutable_secret, with_given
 
 MOST_REPLICAS = 3
 """One on each control node, so that none depends on its standby; more than three add nothing."""
+MAY_BE_AWAY = "50%"
+"""Of the pods during a rollout, rounded down: none where there is one. One of three: else a node that is off would hold
+up every rollout, as its new pod waits for it, and the last old one for that. Who leads is enough."""
 FILES = "/etc/kubernetes/secrets"
 LEASE = {
     "leader-elect": "true",
@@ -75,10 +80,16 @@ def _controller_manager_arguments(inputs: Inputs) -> dict[str, str]:
         "cluster-name": inputs.cluster.name,
         "controllers": "*,bootstrap-signer-controller,token-cleaner-controller",
         **inputs.cluster.default_arguments(CONTROLLER_MANAGER),
-        # Alpha in 1.36 and 1.37: without it a stopped controller-manager keeps its lease for 15 s.
-        "feature-gates": "ControllerManagerReleaseLeaderElectionLockOnExit=true",
+        **_given_back(inputs.cluster.kubernetes_version),
         **LEASE,
     }
+
+
+def _given_back(version: Version) -> dict[str, str]:
+    """A gate that 1.35 does not know, alpha in 1.36 and 1.37: without it a controller-manager that is stopped keeps its
+    lease for 15 s."""
+    known = minor_of(version) >= (1, 36)
+    return {"feature-gates": "ControllerManagerReleaseLeaderElectionLockOnExit=true"} if known else {}
 
 
 def _scheduler_files(inputs: Inputs) -> dict[str, str]:
@@ -164,7 +175,7 @@ def hosted(inputs: Inputs, name: str) -> list[Object]:
         name,
         pod,
         replicas=min(MOST_REPLICAS, len(inputs.cluster.control_nodes)),
-        strategy=pods.rolling(surge=1, unavailable=0),
+        strategy=pods.rolling(surge=1, unavailable=MAY_BE_AWAY),
         labels=labels,
     )
     own = _own_arguments(inputs, controller, port=COMPONENTS[controller.name].port, hosted=True)

@@ -1,4 +1,5 @@
-"""The controller that applies the ControlPlane's spec: it moves levels and changes arguments; it refuses a new version.
+"""The controller that applies the ControlPlane's spec: it moves levels and changes arguments. (Another version is for
+`control.upgrade`.)
 
 Contract: a value is applied to a workload when it has changed since it was applied last, and nothing else is touched
 there: edits by others stand. Levels move as `up` moves them: `decide.moves` decides, `act` acts; the node agents handle
@@ -61,7 +62,6 @@ class Spec(ClusterController):
             self._memory.clear()
             return None
         self.unapplied.clear()
-        self._judge_version(plane)
         self._judge_other_arguments(plane)
         self._judge_defaults(plane)
         settled = self._refuses_level(plane) or await self._move_levels(plane)
@@ -74,14 +74,6 @@ class Spec(ClusterController):
         self.tell(sentence, subject)
 
     # --- what is not applied ---------------------------------------------------------------------------
-
-    def _judge_version(self, plane: Object) -> None:
-        record = applied.record_of(plane)
-        if record is None or record["spec"]["version"] == plane["spec"]["version"]:
-            return
-        runs, asked = record["spec"]["version"], plane["spec"]["version"]
-        sentence = f"version {asked} is not applied: upgrades are not built yet; set spec.version to {runs} again"
-        self._note("version", "UpgradeNotSupported", sentence, refused=True)
 
     def _refuses_level(self, plane: Object) -> bool:
         """With the same message as for the cluster file. No level moves then: a move that has started stops."""

@@ -3,6 +3,9 @@
 Contract: the same observations give the same status, so that nothing is written while nothing changes; transition
 times come from the previous status. What could not be observed (`Unseen`) does not keep anything else from being
 reported: its conditions are Unknown, and fields that others act on stay as they were.
+
+What a worker says of itself (its pods' readiness, its certificates) is in the conditions like everything else, but with
+reasons of its own: whoever acts on them can leave it out, and one worker stops nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +19,13 @@ NOTHING = "Nothing"
 NOT_SEEN = "NotSeen"
 SPEC_APPLIED = "SpecApplied"
 """The condition that says what of the spec is not applied yet, and why."""
+WORKERS_NOT_READY = "WorkersNotReady"
+"""The reason of Ready where nothing is wrong but what workers say of themselves."""
+WORKERS_NOT_RENEWED = "WorkersNotRenewed"
+"""The same of CertificatesCurrent."""
 MOST_SENTENCES = 10
+SLOW = "DiskIsSlow"
+"""The reason of EtcdInShape where nothing else is wrong."""
 _OF_ETCD = ("EtcdMembersSettled", "EtcdEvenCount", "EtcdInShape")
 
 
@@ -29,7 +38,8 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """All pods (or kubelets) of one component in one slot: "host", "static", "hosted" or "standby"."""
+    """All pods (or kubelets) of one component in one slot: "host", "static", "hosted" or "standby". excused: of those
+    that are not ready, how many are known to be on workers, of a component that has its place there."""
 
     level: int
     component: str
@@ -37,6 +47,7 @@ class Layer:
     ready: int
     total: int
     versions: tuple[str, ...]
+    excused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +83,8 @@ class Unapplied:
 class EtcdMembers:
     """The EtcdMembers there are. moving: a sentence for each that is not in its requested state; even: a warning, or
     None. refused: why the list in the spec is not followed; in_force: the list that is, None while unknown. troubles: a
-    sentence for each of which data or disk need a person."""
+    sentence for each of which data or disk need a person; only_slow: of all of these nothing is wrong but that their
+    disks are slow."""
 
     count: int
     moving: tuple[str, ...] = ()
@@ -80,15 +92,17 @@ class EtcdMembers:
     refused: str = ""
     in_force: Object | None = None
     troubles: tuple[str, ...] = ()
+    only_slow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
     """What nodes report of theirs. first: the first to expire, a clause; wrong: a sentence for each that has expired,
-    or is not renewed."""
+    or is not renewed; on_workers: the same of workers."""
 
     first: str
     wrong: tuple[str, ...] = ()
+    on_workers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +127,9 @@ def status(
     expiry: Certificates | Unseen | None = None,
     *,
     controllers: Mapping[str, Any] | Unseen | None = None,
+    version: str = "",
+    former_version: str = "",
+    upgrade: Object | None = None,
     backups: Sequence[str] | None = None,
     old_defaults: str | Unseen = "",
     generation: int,
@@ -124,7 +141,8 @@ def status(
     sentence for each node that is not yet what its labels say; `expiry`: None where no node reports any;
     `backups`: a sentence for each schedule whose backups are overdue, None where there are no schedules;
     `controllers`: what is reported of level 3 to the node agents; `old_defaults`: a sentence on the new defaults that
-    the cluster lacks; `generation`: of the observed spec; `now`: RFC 3339."""
+    the cluster lacks; `version`: that the control plane has had completely last, `former_version` the one before, and
+    `upgrade`: as `control.upgrade.decide.reported` has it; `generation`: of the observed spec; `now`: RFC 3339."""
     found = [
         *_conditions(("Ready",), lambda *seen: [_ready(*seen)], layers, nodes),
         _settled(on_trial),
@@ -140,6 +158,9 @@ def status(
     ]
     return {
         "observedGeneration": generation,
+        **({"version": version} if version else {}),
+        **({"formerVersion": former_version} if former_version else {}),
+        **({"upgrade": upgrade} if upgrade else {}),
         **_in_force(etcd, before),
         "layers": _kept(before, "layers") if isinstance(layers, Unseen) else _layers(layers),
         "nodes": _kept(before, "nodes") if isinstance(nodes, Unseen) else _nodes(nodes),
@@ -190,14 +211,13 @@ def _nodes(nodes: Sequence[NodeSlots]) -> list[Object]:
 
 
 def _ready(layers: Sequence[Layer], nodes: Sequence[NodeSlots]) -> Condition:
-    wrong = [f"node {node.node} is not Ready" for node in nodes if not node.ready]
-    wrong += [
-        f"{layer.component} has {layer.ready} of {layer.total} ready"
-        for layer in layers
-        if layer.ready < layer.total and layer.slot != "standby"
-    ]
+    away = [f"node {node.node} is not Ready" for node in nodes if not node.ready]
+    lacking = [layer for layer in layers if layer.ready < layer.total and layer.slot != "standby"]
+    wrong = [*away, *(f"{layer.component} has {layer.ready} of {layer.total} ready" for layer in lacking)]
     if wrong:
-        return Condition("Ready", False, "NotReady", "; ".join(sorted(wrong)))
+        only_workers = not away and all(layer.ready + layer.excused >= layer.total for layer in lacking)
+        reason = WORKERS_NOT_READY if only_workers else "NotReady"
+        return Condition("Ready", False, reason, "; ".join(sorted(wrong)))
     return Condition("Ready", True, "AllReady", "every component is ready on every node where it runs")
 
 
@@ -206,7 +226,7 @@ def _settled(on_trial: Sequence[str]) -> Condition:
         what = ", ".join(sorted(on_trial))
         message = f"{what}: a new revision is on trial; until it has proved healthy, the last good one is kept"
         return Condition("RolloutsSettled", False, "OnTrial", message)
-    return Condition("RolloutsSettled", True, "Judged", "no revision of the control plane is on trial")
+    return Condition("RolloutsSettled", True, "Judged", "no revision of the control plane or of an add-on is on trial")
 
 
 def _current(nodes: Sequence[NodeSlots]) -> Condition:
@@ -265,15 +285,16 @@ def _even(etcd: EtcdMembers) -> Condition:
 
 def _in_shape(etcd: EtcdMembers) -> Condition:
     if etcd.troubles:
-        return Condition("EtcdInShape", False, "NeedsAttention", _bounded(etcd.troubles))
+        return Condition("EtcdInShape", False, SLOW if etcd.only_slow else "NeedsAttention", _bounded(etcd.troubles))
     return Condition(
         "EtcdInShape", True, "InShape", "no member of etcd reports that its data or its disk needs attention"
     )
 
 
 def _certificates(expiry: Certificates) -> Condition:
-    if expiry.wrong:
-        return Condition("CertificatesCurrent", False, "NotRenewed", _bounded(expiry.wrong))
+    if expiry.wrong or expiry.on_workers:
+        reason = "NotRenewed" if expiry.wrong else WORKERS_NOT_RENEWED
+        return Condition("CertificatesCurrent", False, reason, _bounded([*expiry.wrong, *expiry.on_workers]))
     return Condition(
         "CertificatesCurrent", True, "Renewed", f"all are renewed automatically; the first to expire is {expiry.first}"
     )

@@ -15,7 +15,8 @@ from autarky.control.base.operator_view import View, current, node_is_ready
 from autarky.control.base.shield import unforeseen
 from autarky.control.certificates import decide as certificates
 from autarky.control.cluster_file.decide import defaults
-from autarky.control.common.pods import is_ready, is_what_it_says
+from autarky.control.common.pods import has_ended, is_ready, is_what_it_says, node_of
+from autarky.control.common.shapes import within
 from autarky.control.control_nodes.operator.roles import ControlNodes
 from autarky.control.drift.decide import applied
 from autarky.control.drift.decide.field_owners import edits
@@ -30,7 +31,19 @@ from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.rollout.operator.workloads import JUDGED, TWO_SLOTS, control_nodes, workload
 from autarky.control.slots.decide import report as node_slots
 from autarky.control.status import decide as plane_status
-from autarky.model.components import COMPONENTS, HOSTED, LOAD_BALANCER, STANDBY, STATIC, labelled
+from autarky.control.upgrade.operator.upgrade import Upgrade
+from autarky.model.cluster import Level
+from autarky.model.components import (
+    COMPONENTS,
+    HOSTED,
+    KUBE_PROXY,
+    KUBELET,
+    LOAD_BALANCER,
+    OPERATOR,
+    STANDBY,
+    STATIC,
+    labelled,
+)
 from autarky.model.defaults import edition_in
 from autarky.ports import Clock, Kube, Object
 from autarky.render.values import CONTROL_PLANE_ACTIVE
@@ -38,6 +51,10 @@ from autarky.render.values import CONTROL_PLANE_ACTIVE
 T = TypeVar("T")
 SLOTS = (HOSTED, STANDBY, STATIC)
 MOST_LETTERS, MOST_VERSIONS = 64, 10
+_ON_WORKERS = {LOAD_BALANCER, KUBE_PROXY} | {
+    name for name, one in COMPONENTS.items() if one.level in (Level.KUBELET, Level.ADD_ONS) and name != OPERATOR
+}
+"""Components that have their place on workers, too."""
 
 
 @dataclass(slots=True)
@@ -51,6 +68,7 @@ class PlaneStatus(ClusterController):
     template: EtcdTemplate
     control_nodes: ControlNodes
     backups: Schedules
+    upgrade: Upgrade
     name: ClassVar[str] = "status"
 
     async def reconcile(self) -> None:
@@ -78,11 +96,14 @@ class PlaneStatus(ClusterController):
             looks.at(lambda: _failures(self.rollouts)),
             [name for name, (verdict, _) in self.rollouts.verdicts.items() if verdict is Verdict.WAIT],
             looks.at(lambda: _drift(view)),
-            [*self.spec.unapplied.values(), *self.template.unapplied],
+            [*self.spec.unapplied.values(), *self.template.unapplied, *self.upgrade.unapplied],
             self.etcd.seen,
             self.control_nodes.unsettled,
             looks.at(lambda: _certificates(view, now)),
             controllers=looks.at(lambda: level_3_reported.text(reported_of_level_3(view, self.rollouts))),
+            version="" if self.upgrade.version is None else str(self.upgrade.version),
+            former_version="" if self.upgrade.former is None else str(self.upgrade.former),
+            upgrade=self.upgrade.of_status,
             backups=self.backups.seen,
             old_defaults=looks.at(lambda: _old_defaults(plane)),
             generation=plane["metadata"]["generation"],
@@ -112,12 +133,24 @@ class _Looks:
 def _layers(view: View) -> Iterator[plane_status.Layer]:
     kubelets = list(view.nodes.items.values())
     versions = sorted({node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "") for node in kubelets})
-    ready = sum(1 for node in kubelets if node_is_ready(node))
-    yield plane_status.Layer(0, "kubelet", "host", ready, len(kubelets), _shown(filter(None, versions)))
+    away = [node["metadata"]["name"] for node in kubelets if not node_is_ready(node)]
+    workers = {node["metadata"]["name"] for node in kubelets} - control_nodes(view)
+    one_takes_none = any(_takes_no_pods(node) for node in kubelets if node["metadata"]["name"] in workers)
+    ready, excused = len(kubelets) - len(away), len(workers & set(away))
+    yield plane_status.Layer(0, KUBELET, "host", ready, len(kubelets), _shown(filter(None, versions)), excused)
     for (component, slot), pods in _by_slot(view).items():
         images = sorted({pod["spec"]["containers"][0]["image"].rpartition(":")[2] for pod in pods})
-        ready = sum(1 for pod in pods if is_ready(pod))
-        yield plane_status.Layer(COMPONENTS[component].level, component, slot, ready, len(pods), _shown(images))
+        lacking = [pod for pod in pods if not is_ready(pod)]
+        excused = sum(1 for pod in lacking if component in _ON_WORKERS and node_of(pod) in workers)
+        if component in _ON_WORKERS and len(lacking) < len(pods) and one_takes_none:
+            excused += sum(1 for pod in lacking if node_of(pod) is None)  # it waits for that one, to be apart
+        level, total = COMPONENTS[component].level, len(pods)
+        yield plane_status.Layer(level, component, slot, total - len(lacking), total, _shown(images), excused)
+
+
+def _takes_no_pods(node: Object) -> bool:
+    taints = within(node, "spec", "taints") or ()
+    return not node_is_ready(node) or any(within(one, "effect") in ("NoSchedule", "NoExecute") for one in taints)
 
 
 def _shown(versions: Iterable[str]) -> tuple[str, ...]:
@@ -126,20 +159,29 @@ def _shown(versions: Iterable[str]) -> tuple[str, ...]:
 
 
 def _by_slot(view: View) -> dict[tuple[str, str], list[Object]]:
-    """(component, slot) → pods that should run; terminating and finished ones are left out."""
+    """(component, slot) → pods that should run; terminating and finished ones are left out. Of load balancers one for
+    each node, one that is not ready if it has such a one: a worker may have any number of static pods."""
     found: dict[tuple[str, str], list[Object]] = defaultdict(list)
     where = control_nodes(view)
     for pod in view.pods.items.values():
         labels = pod["metadata"].get("labels") or {}
         component = labelled(labels)
-        ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-        if component is None or ended or "deletionTimestamp" in pod["metadata"]:
+        if component is None or has_ended(pod) or "deletionTimestamp" in pod["metadata"]:
             continue
         of_its_node = component.name == LOAD_BALANCER or is_what_it_says(pod, where)
         slot = component.slot_of(labels)
         if of_its_node and slot in SLOTS:
             found[component.name, slot].append(pod)
-    return found
+    return {key: _one_of_each_node(pods) if key[0] == LOAD_BALANCER else pods for key, pods in found.items()}
+
+
+def _one_of_each_node(pods: Iterable[Object]) -> list[Object]:
+    found: dict[str | None, Object] = {}
+    for pod in pods:
+        node = pod["spec"].get("nodeName")
+        if node not in found or not is_ready(pod):
+            found[node] = pod
+    return list(found.values())
 
 
 def _node_slots(view: View) -> list[plane_status.NodeSlots]:
@@ -176,7 +218,12 @@ def _certificates(view: View, now: datetime) -> plane_status.Certificates | None
         return None
     node, name, end = first
     clause = f"{name} on {node}, at {certificates.stamp(end)}"
-    return plane_status.Certificates(clause, tuple(certificates.wrong(reported, now)))
+    trusted = control_nodes(view)
+    own, others = (
+        tuple(certificates.wrong({name: one for name, one in reported.items() if (name in trusted) == control}, now))
+        for control in (True, False)
+    )
+    return plane_status.Certificates(clause, own, others)
 
 
 def _old_defaults(plane: Object) -> str:

@@ -16,22 +16,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autarky import places
+from autarky.control.etcd.decide.lineage import FORMER
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
-from autarky.errors import AutarkyError, CommandFailed, Refused, TimedOut, Unreachable
+from autarky.errors import AutarkyError, CommandFailed, Conflict, Refused, TimedOut, Unreachable
 from autarky.etcd.tools import EtcdTools, Place
 from autarky.model.cluster import Node
 from autarky.model.components import ETCD
 from autarky.model.etcd_members import peer_url
+from autarky.phases.binaries import install_binaries, missing_binaries
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.migration import opening, pausing, peering
 from autarky.phases.migration.leaving import await_end, kept
 from autarky.phases.migration.looking import inside, place_of_standby
-from autarky.phases.migration.marking import ONE_ETCD, Mark, find_mark, new_mark, seat_of, write_mark
-from autarky.phases.migration.returning import go_back
-from autarky.phases.prepare import import_images, install_binaries, missing_binaries
+from autarky.phases.migration.marking import (
+    FENCE,
+    ONE_ETCD,
+    Mark,
+    find_mark,
+    keep_password,
+    new_mark,
+    seat_of,
+    write_mark,
+)
+from autarky.phases.migration.returning import go_back, open_without_seat
+from autarky.phases.prepare import import_images
 from autarky.phases.recovery.state import on_host
 from autarky.ports import Object, Progress
 from autarky.render import node as render_node
@@ -80,21 +91,31 @@ async def _copied(context: Context, progress: Progress) -> Mark:
     place = await _place_outside(context, seat)
     membership = await EtcdTools(context.host(seat), place=place).membership()
     plans = await for_each(context.control_nodes, lambda node: _plan_of(context, node))
-    mark = new_mark(seat.name, membership.cluster, place.local.split(","), plans)
+    mark, deciding = new_mark(seat.name, membership.cluster, place.local.split(","), plans), asyncio.Event()
     try:
         await write_mark(context, mark)
         await _prepared(context, mark, progress)
-        return await _within_its_bound(context, mark, progress)
+        await keep_password(context, mark)
+        return await _within_its_bound(context, mark, deciding, progress)
     except BaseException as error:
-        await asyncio.shield(_went_back(context, mark, progress))
+        await asyncio.shield(_went_back(context, mark, deciding, progress))
         if isinstance(error, AutarkyError):
             progress.note("nothing has changed: the etcd outside of the cluster serves, as before")
         raise
 
 
-async def _went_back(context: Context, mark: Mark, progress: Progress) -> None:
+async def _went_back(context: Context, mark: Mark, deciding: asyncio.Event, progress: Progress) -> None:
     """Unless it had come to the decision, and only its answer was lost: then nobody goes back."""
-    now = await find_mark(context)
+    try:
+        now = await find_mark(context)
+    except Unreachable:
+        if deciding.is_set():
+            raise
+        await open_without_seat(context, mark, progress)
+        progress.note(f"{mark.seat} does not answer: when it does, run the same command again, which removes the copy")
+        return
+    if now is not None and now.id != mark.id:
+        raise Conflict(f"another command copies etcd now, to {now.seat}: see what it does before this one is run again")
     if now is not None and not now.opened:
         await go_back(context, mark, progress)
     elif now is not None:
@@ -155,22 +176,34 @@ async def _make_room(context: Context, mark: Mark) -> None:
 # --- the pause, up to the decision -----------------------------------------------------------------------------------
 
 
-async def _within_its_bound(context: Context, mark: Mark, progress: Progress) -> Mark:
+async def _within_its_bound(context: Context, mark: Mark, deciding: asyncio.Event, progress: Progress) -> Mark:
     former = await outer(context, seat_of(context, mark), mark)
     size = await _size(former)
     limit = pausing.bound(size)
-    progress.note(f"the pause begins: {pausing.announced(size)}")
+    progress.note(f"the pause begins: {pausing.announced(size)}; if this command is killed, run it again at once")
     mark = replace(mark, paused=context.clock.time())
     await write_mark(context, mark)
     try:
         async with asyncio.timeout(limit):
             await former.refuse_all_but(mark.password)
+            await for_each(context.control_nodes, lambda node: _refuse_answered(context, node))
             await _copy(context, mark, former, limit, progress)
     except TimeoutError as error:
         raise TimedOut(f"the copy of etcd was not complete after {limit:.0f} s") from error
     mark = replace(mark, opened=True)
+    deciding.set()
     await _decide(context, mark)
     return mark
+
+
+async def _refuse_answered(context: Context, node: Node) -> None:
+    """The fence holds for the API servers' own certificate, whatever it is by now."""
+    try:
+        await (await outer(context, node)).value(FORMER)
+    except CommandFailed:
+        return
+    what = f"the etcd outside of the cluster answers {node.name}, though it was told to refuse everybody"
+    raise Refused(FENCE, what, "see which certificate the API servers have for etcd, and run the same command again")
 
 
 async def _decide(context: Context, mark: Mark) -> None:
@@ -198,6 +231,7 @@ async def _copy(context: Context, mark: Mark, former: EtcdTools, limit: float, p
     why = pausing.differs(pausing.Compared(fenced, revision, keys, await tools.revision(), its_keys))
     if why is not None:
         raise Refused("what was acknowledged is kept", why, "run the same command again")
+    await opening.remember_former(tools, mark)  # and so it takes writes: else nobody would get out of it again
     progress.note(f"{node.name} has a copy of etcd, with {its_keys:,} keys")
 
 

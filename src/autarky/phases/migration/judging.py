@@ -20,10 +20,12 @@ from autarky.phases.etcd_joining import address_of
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.migration import judging_copy
 from autarky.phases.migration.looking import ALL_ARE_THERE, anyhow, inside, on_nodes
-from autarky.phases.migration.marking import find_mark, under_way
-from autarky.ports import Progress
+from autarky.phases.migration.marking import find_mark, kept_here, under_way
+from autarky.ports import Object, Progress
+from autarky.render.values import SYSTEM
 
 PREFIX = "/registry"
+OVERRIDES = "etcd-servers-overrides"
 ONLY_OURS = "the cluster's etcd holds nothing but the cluster"
 VERSIONS = "members of one etcd are at most one minor apart, and none goes back"
 _OURS = (f"{FORMER.partition('/')[0]}/", "compact_rev_key")
@@ -45,15 +47,19 @@ class JudgeMigration:
             await hosts.look(context)
         if not context.founded and not context.api_seen:
             raise UserError(f"there is no cluster {context.cluster.name} yet", fix="bring it up with `autarky up`")
-        _refuse_absent(context)
+        mark = await find_mark(context)
+        if mark is None or not mark.opened:
+            _refuse_absent(context)
         _refuse_unsupported(context)
-        if (mark := await find_mark(context)) is not None:
+        if mark is not None:
             if not self.copies:
                 raise under_way(mark)
+            context.brings_api_back = mark.opened
             return []  # it was judged when it began, and the API may be down since
         if not await context.api_answers():
             raise Refused(ALL_ARE_THERE, "the API does not answer", "see `autarky doctor`, and run it again then")
         _refuse_prefix(context)
+        await _refuse_overrides(context)
         tools = await anyhow(context)
         await _refuse_mistakable(context, tools)
         if await inside(context) is None:
@@ -70,6 +76,14 @@ class JudgeMigration:
 def _refuse_absent(context: Context) -> None:
     """One that is off would come back with a standby that dials the old place."""
     away = [node.name for node in context.control_nodes if node.name in context.absent]
+    if away and kept_here(context).exists():
+        raise Refused(
+            ALL_ARE_THERE,
+            f"a copy of etcd was begun, and {', '.join(away)} does not answer",
+            "power it on, and run the same command again. If the node where it began is lost, the etcd outside still"
+            f" has what was acknowledged: `etcdctl auth disable` as user root opens it, with the password in"
+            f" {kept_here(context)}; remove that file then",
+        )
     if away:
         seen = "; ".join(f"{name} does not answer: {context.absent[name]}" for name in away)
         raise Refused(ALL_ARE_THERE, seen, "power it on, or take it out with `autarky node remove`, and run it again")
@@ -128,6 +142,23 @@ def _refuse_prefix(context: Context) -> None:
             where="spec.extraArgs.kube-apiserver.etcd-prefix",
             fix="leave etcd where it is",
         )
+
+
+async def _refuse_overrides(context: Context) -> None:
+    """Kinds that have an etcd of their own would be left there, and our certificates are not for that one."""
+    live = await context.kube().get("apps/v1", "DaemonSet", API_SERVER, SYSTEM)
+    flags = [word.partition("=")[0] for word in _command_of(live)]
+    if OVERRIDES in context.cluster.extra_args.get(API_SERVER, {}) or f"--{OVERRIDES}" in flags:
+        raise UserError(
+            f"the API servers have --{OVERRIDES}: some kinds are in another etcd, and moving these is not built",
+            where=f"spec.extraArgs.kube-apiserver.{OVERRIDES}",
+            fix="leave etcd where it is",
+        )
+
+
+def _command_of(live: Object | None) -> list[str]:
+    containers = [] if live is None else live["spec"]["template"]["spec"].get("containers") or []
+    return [str(word) for one in containers for word in (*(one.get("command") or ()), *(one.get("args") or ()))]
 
 
 async def _refuse_strange_keys(tools: EtcdTools) -> None:

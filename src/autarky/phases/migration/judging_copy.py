@@ -6,17 +6,22 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from autarky import places
+from autarky.control.etcd.decide.maintenance import NEARLY_FULL
+from autarky.control.etcd.decide.template import QUOTA
 from autarky.errors import CommandFailed, Refused, Unreachable, UserError
 from autarky.etcd.tools import ROOT, EtcdTools
+from autarky.model.components import ETCD
 from autarky.payload import etcd_version
 from autarky.phases.context import Context
 from autarky.phases.migration import pausing
 from autarky.phases.migration.looking import ALL_ARE_THERE, on_nodes, place_of_standby
-from autarky.phases.migration.marking import ONE_ETCD
+from autarky.phases.migration.marking import FENCE, ONE_ETCD
+from autarky.phases.recovery.choosing import SPARE
 
 _VERSIONS = "an etcd starts from data that it understands"
-_FENCE = "nobody writes to an etcd that is being copied"
 _ROOM = "a copy leaves the node's disk room"
+DEFAULT_QUOTA = 2 * 1024**3
+"""Bytes: etcd's own, where no argument says otherwise."""
 _FREE = 'until [ -d "$1" ]; do set -- "${1%/*}/"; set -- "${1%/}"; done; df --output=avail -B1 "$1" | tail -n 1'
 """DIRECTORY: of the file system that it is on, or will be."""
 
@@ -38,7 +43,9 @@ async def refuse(context: Context, tools: EtcdTools) -> None:
     await _refuse_alarms(tools)
     await _refuse_users(tools)
     await _refuse_identity(context)
-    await _refuse_full_disk(context, max(one.db_size for one in said.values()))
+    size = max(one.db_size for one in said.values())
+    _refuse_quota(context, size)
+    await _refuse_full_disk(context, size)
 
 
 async def refuse_joined(context: Context, tools: EtcdTools) -> None:
@@ -57,7 +64,7 @@ async def _refuse_alarms(tools: EtcdTools) -> None:
     alarms = await tools.alarms()
     if alarms:
         kinds = ", ".join(sorted({one.kind for one in alarms}))
-        raise Refused(_FENCE, f"etcd has the alarm {kinds}", "clear it, and run it again")
+        raise Refused(FENCE, f"etcd has the alarm {kinds}", "clear it, and run it again")
 
 
 async def _refuse_users(tools: EtcdTools) -> None:
@@ -69,7 +76,7 @@ async def _refuse_users(tools: EtcdTools) -> None:
     if users or on:
         seen = "its authentication is on" if on else f"it has the users {', '.join(users)}"
         raise Refused(
-            _FENCE,
+            FENCE,
             f"etcd is made to refuse everybody by its own authentication, and {seen}",
             "remove its users, or let members join instead (--peer-cert)",
         )
@@ -89,16 +96,28 @@ async def _refuse_identity(context: Context) -> None:
             raise UserError(f"the API servers' certificate for etcd cannot be read: {error}") from error
         if any(name.value == ROOT for name in names):
             raise Refused(
-                _FENCE,
+                FENCE,
                 "the API servers' client certificate is that of etcd's user root, whom etcd never refuses",
                 "give them another one (spec.etcd.external.certFile), and run it again",
             )
 
 
+def _refuse_quota(context: Context, size: int) -> None:
+    """In a copy that is nearly full nothing could be written, and nobody would get out of it."""
+    asked = context.cluster.extra_args.get(ETCD, {}).get(QUOTA, "")
+    quota = int(asked) if asked.isdecimal() and int(asked) else DEFAULT_QUOTA
+    if size > NEARLY_FULL * quota:
+        raise Refused(
+            _ROOM,
+            f"the database of etcd has {size:,} bytes, and the quota of the control nodes' is {quota:,}",
+            f"set spec.extraArgs.{ETCD}.{QUOTA}, or defragment the etcd outside, and run it again",
+        )
+
+
 async def _refuse_full_disk(context: Context, size: int) -> None:
     node = context.first
     said = (await context.host(node).run(["sh", "-c", _FREE, "sh", places.ETCD_DATA])).text
-    needed = int(size * pausing.SPACE)
+    needed = int(size * pausing.SPACE) + SPARE
     if said.isdecimal() and int(said) < needed:
         raise Refused(
             _ROOM,

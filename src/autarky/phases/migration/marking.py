@@ -4,7 +4,8 @@ Contract: it is there before anything is made, and complete or absent. `opened` 
 the former etcd is never opened again, and until then the new one never is; so at no time do two of them take writes.
 Whoever finds a mark that is not opened goes back (`returning`); with an opened one the copy can only be completed.
 
-Danger: it has the password of the etcd that is copied, whose only copy this is.
+Danger: it has the password of the etcd that is copied. So that this is not lost with the node, the other control nodes
+and the administrator's machine keep it as well, under another name, until all is done; what they have decides nothing.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from autarky import places
 from autarky.errors import Refused, UserError
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.parsing import parsed
-from autarky.phases.context import Context
+from autarky.phases.context import Context, for_each
 from autarky.ports import SHORT
+from autarky.store import write_private
 
 ONE_ETCD = "one etcd at a time"
+FENCE = "nobody writes to an etcd that is being copied"
 SAME_COMMAND = "autarky etcd migrate -f FILE --copy"
 
 
@@ -93,6 +97,32 @@ async def find_mark(context: Context) -> Mark | None:
 
 async def write_mark(context: Context, mark: Mark) -> None:
     await context.host(seat_of(context, mark)).write_files([mark.file()])
+
+
+async def keep_password(context: Context, mark: Mark) -> None:
+    """Beside the seat, before anybody is refused."""
+    others = [node for node in context.control_nodes if node.name != mark.seat]
+    write_private(kept_here(context), mark.file().content)
+    await for_each(others, lambda node: context.host(node).write_files([mark.file(places.ETCD_COPIED)]))
+
+
+async def forget_password(context: Context, mark: Mark) -> None:
+    """Only that of this copy."""
+
+    async def forget(node: Node) -> None:
+        host = context.host(node)
+        found = await host.read(places.ETCD_COPIED, most=SHORT)
+        if found is not None and mark.id.encode() in found:
+            await host.remove([places.ETCD_COPIED])
+
+    there = context.present(context.control_nodes)
+    await for_each([node for node in there if node.name != mark.seat], forget)
+    kept_here(context).unlink(missing_ok=True)
+
+
+def kept_here(context: Context) -> Path:
+    """Where the administrator's machine keeps it."""
+    return context.directory / Path(places.ETCD_COPIED).name
 
 
 def seat_of(context: Context, mark: Mark) -> Node:

@@ -7,7 +7,7 @@ everybody: an API server that still uses it, or comes back from somewhere and wo
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autarky import places
@@ -16,7 +16,7 @@ from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.slots import manifests as standby
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
-from autarky.errors import CommandFailed
+from autarky.errors import CommandFailed, Unreachable
 from autarky.etcd.tools import EtcdTools
 from autarky.model import patience
 from autarky.model.balancer import EtcdNode
@@ -34,7 +34,7 @@ from autarky.phases.migration.looking import (
     on_control_node,
     why_silent,
 )
-from autarky.phases.migration.marking import Mark, find_mark, seat_of
+from autarky.phases.migration.marking import Mark, find_mark, forget_password, seat_of
 from autarky.phases.start import start_kubelet
 from autarky.ports import Host, Progress
 
@@ -49,11 +49,25 @@ async def await_member(context: Context, tools: EtcdTools, seconds: float, progr
 async def let_use(context: Context, mark: Mark, progress: Progress) -> None:
     await start_kubelet(context.host(seat_of(context, mark)))
     await _open(context, mark, progress)
-    await for_each(context.control_nodes, lambda node: _lead_there(context, mark, node))
-    await _await_api(context, progress)
+    await _on_each(context, mark, lambda node: _lead_there(context, mark, node))
+    await _await_api(context, mark, progress)
     away = context.clock.time() - mark.paused
     progress.note(f"the API serves again, with the copy of etcd on {mark.seat}; it was away for {away:.1f} s")
     await context.host(seat_of(context, mark)).run(["rm", "-rf", mark.work], timeout=60)
+
+
+async def _on_each(context: Context, mark: Mark, act: Callable[[Node], Awaitable[None]]) -> None:
+    """A control node that does not answer, the seat apart, is passed over: the others serve, and nothing that it could
+    start there is answered by the former etcd."""
+
+    async def one(node: Node) -> None:
+        try:
+            await act(node)
+        except Unreachable:
+            if node.name == mark.seat:
+                raise
+
+    await for_each(context.present(context.control_nodes), one)
 
 
 async def _open(context: Context, mark: Mark, progress: Progress) -> None:
@@ -61,10 +75,14 @@ async def _open(context: Context, mark: Mark, progress: Progress) -> None:
     host = context.host(seat_of(context, mark))
     tools = EtcdTools(host, password=mark.password)
     await await_member(context, tools, STARTS_SECONDS, progress)
+    await remember_former(tools, mark)
+    await tools.answer_all()
+
+
+async def remember_former(tools: EtcdTools, mark: Mark) -> None:
     known = former_of(await tools.value(FORMER))
     if int(mark.former, 16) not in known:
         await tools.put(FORMER, json.dumps([f"{one:x}" for one in sorted({*known, int(mark.former, 16)})]))
-    await tools.answer_all()
 
 
 async def _lead_there(context: Context, mark: Mark, node: Node) -> None:
@@ -102,13 +120,13 @@ async def _let_api_server_use_it(context: Context, node: Node) -> None:
     await standbys.renew_outdated(host, [API_SERVER])
 
 
-async def _await_api(context: Context, progress: Progress) -> None:
+async def _await_api(context: Context, mark: Mark, progress: Progress) -> None:
     """By new connections, and again and again: kubelets start servers that use the former etcd, and an agent may have
     been about to put such a standby back."""
 
     async def answers() -> str | None:
         try:
-            await for_each(context.control_nodes, lambda node: _let_api_server_use_it(context, node))
+            await _on_each(context, mark, lambda node: _let_api_server_use_it(context, node))
         except CommandFailed as error:  # the agent removes revisions that nothing uses yet
             return str(error)
         kube = context.connect(context.servers, "super-admin")
@@ -143,6 +161,7 @@ class FinishCopy:
         await await_rollout(context, [THROUGH_BALANCER], progress)
         host = context.host(seat_of(context, mark))
         await host.write_files([mark.file(places.ETCD_COPIED)])
+        await forget_password(context, mark)
         await host.remove([places.ETCD_COPY])
         if self.migration.outside() is None:
             progress.note(_what_stays(mark, host))
@@ -151,5 +170,5 @@ class FinishCopy:
 def _what_stays(mark: Mark, host: Host) -> str:
     return (
         f"the etcd at {', '.join(mark.urls)} still has the former data, and refuses everybody: shut it down. The"
-        f" password of its user root is in {places.ETCD_COPIED} on {host.name}; with it `etcdctl auth disable` opens it"
+        f" password of its user root is in {places.ETCD_COPIED} on {host.name} (ETCDCTL_USER, ETCDCTL_PASSWORD)"
     )

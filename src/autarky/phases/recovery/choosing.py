@@ -10,7 +10,7 @@ from autarky.errors import Refused, UserError
 from autarky.phases.recovery.state import Found, FromMember, Recovery, first_revision
 
 ROOM = "the old data is kept beside the new"
-_SPARE = 256 * 1024 * 1024
+SPARE = 256 * 1024 * 1024
 """Bytes that stay free: etcd's log takes 64 MB at a time."""
 
 
@@ -62,10 +62,10 @@ def refuse_unreadable(recovery: Recovery, node: str | None) -> None:
 
 
 def refuse_full_disk(seat: Found, needed: int) -> None:
-    if seat.free < needed + _SPARE:
+    if seat.free < needed + SPARE:
         raise Refused(
             ROOM,
-            f"{seat.node} has {seat.free:,} bytes free below {places.ETCD_DATA}, and {needed + _SPARE:,} are needed",
+            f"{seat.node} has {seat.free:,} bytes free below {places.ETCD_DATA}, and {needed + SPARE:,} are needed",
             f"free some space there (data of former members is in {places.ETCD_DATA}/kept.*), or name another node",
         )
 

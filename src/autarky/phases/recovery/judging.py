@@ -1,7 +1,8 @@
 """Whether the cluster can read the data that a new etcd is to be made of.
 
 Contract: it only looks, before anything is touched. Which etcd the hosts have is asked of them: an edit of the
-ControlPlane may have brought a newer one than that of the release, which no file here names.
+ControlPlane may have brought a newer one than that of the release, which no file here names. So is which version of
+Kubernetes they have: an upgrade through the API changes neither the file nor the hosts' markers, but the standbys.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autarky.control.backup.decide.fitting import refuse_another_kubernetes, refuse_newer_etcd
+from autarky.control.backup.decide.written_by import STANDBY_POD, of_standby
 from autarky.engine.phase import Change
 from autarky.errors import AutarkyError
+from autarky.model.cluster import Node
+from autarky.model.versions import Version
 from autarky.payload import etcd_version
 from autarky.phases import etcd_programs
-from autarky.phases.context import Context
-from autarky.phases.recovery.state import FromKept, FromSnapshot, Recovery, seat_of
+from autarky.phases.context import Context, for_each
+from autarky.phases.recovery.state import FromKept, FromSnapshot, Recovery, nodes_of, seat_of
 from autarky.ports import Host, Progress
 from autarky.render.node import ETCD_TOOLS
 
@@ -33,18 +37,38 @@ class JudgeVersions:
             return []  # it was judged before
         etcd = kubernetes = ""
         if isinstance(source, FromSnapshot):
-            etcd = source.etcd
+            etcd, kubernetes = source.etcd, source.kubernetes
         recovered = recovery.found[recovery.seat].recovered
         if isinstance(source, FromKept) and recovered is not None:
             etcd, kubernetes = recovered.etcd, recovered.kubernetes
         if kubernetes:
-            refuse_another_kubernetes(kubernetes, str(context.cluster.kubernetes_version))
+            refuse_another_kubernetes(kubernetes, *map(str, await api_servers(context, recovery)))
         if etcd:
             refuse_newer_etcd(etcd, await newest_etcd(context, seat_of(context, recovery)))
         return []
 
     async def run(self, context: Context, progress: Progress) -> None:
         """It has no changes to make."""
+
+
+async def api_servers(context: Context, recovery: Recovery) -> list[Version]:
+    """The versions that the standbys on the control nodes' disks have, the earliest first: each is made of what has
+    served there. What a worker says of itself counts only where no control node of the file says anything. Without any,
+    the version of the file."""
+    nodes = nodes_of(context, recovery)
+    ours = [node for node in nodes if node.control_plane]
+    for asked in (ours, [node for node in nodes if node not in ours]):
+        said = await for_each(asked, lambda node: _standby_on(context, node))
+        if found := {version for version in said.values() if version is not None}:
+            return sorted(found)
+    return [context.cluster.kubernetes_version]
+
+
+async def _standby_on(context: Context, node: Node) -> Version | None:
+    try:
+        return of_standby(await context.host(node).read(STANDBY_POD))
+    except AutarkyError:
+        return None
 
 
 async def newest_etcd(context: Context, host: Host) -> str:

@@ -13,6 +13,7 @@ from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.hosts import observe, refuse_foreign_hosts
 from autarky.phases.labelled import find_labelled
+from autarky.phases.migration.looking import THROUGH_BALANCER, dialled
 from autarky.phases.migration.marking import refuse_under_way
 from autarky.phases.recovery.choosing import choose_member, names_of, refuse_full_disk, refuse_unreadable
 from autarky.phases.recovery.reading import with_data
@@ -110,13 +111,14 @@ async def look_at_hosts(context: Context, recovery: Recovery) -> tuple[list[Node
     """Fills `recovery.found`. (Control nodes whose hosts answer; whose word on a recovery counts: control nodes of the
     file, and whom a person has named; what is to be said of the others.)"""
     await observe(context)
-    await refuse_foreign_hosts(context)
+    await refuse_foreign_hosts(context, leave_out_workers=True)
     if context.cluster.external_etcd is not None:
         raise UserError("etcd of this cluster is external", fix="recover it where it runs")
     named = frozenset(filter(None, [getattr(recovery.source, "node", None)]))
     disbelieved = await find_labelled(context, api=False, named=named)
     there = [node for node in context.present(context.control_nodes) if context.machines.host(node.name) is not None]
     nodes = [node for node in there if node.name in context.owners]
+    await _refuse_outside(context, nodes)
     sentences = [_disbelieved(name) for name in disbelieved]
     if not nodes:
         raise Unreachable("; ".join(["no control node's host answers", *sentences]))
@@ -128,6 +130,20 @@ async def look_at_hosts(context: Context, recovery: Recovery) -> tuple[list[Node
         if one.unreadable
     ]
     return there, {node.name for node in context.cluster.control_nodes} | named, sentences
+
+
+async def _refuse_outside(context: Context, nodes: Sequence[Node]) -> None:
+    """A file that was never applied may have etcd inside: of data that is made there no API server would know."""
+    try:
+        used = [await dialled(context.host(node)) for node in nodes]
+    except CommandFailed:
+        return  # containerd does not run, or there is no standby: it is not known
+    if nodes and all(one and THROUGH_BALANCER not in one for one in used):
+        raise UserError(
+            f"the API servers use an etcd outside of the cluster, at {', '.join(sorted(set().union(*used)))}, whatever"
+            " the file says",
+            fix="recover it where it runs, and see `autarky etcd migrate`",
+        )
 
 
 def _disbelieved(name: str) -> str:

@@ -141,7 +141,8 @@ keys() {
 restart() {
 	ctr="$bin/ctr --namespace k8s.io"
 	for component; do
-		for container in $($ctr containers ls -q "labels.\"io.kubernetes.container.name\"==$component"); do
+		for container in $($ctr containers ls -q \
+			"labels.\"io.kubernetes.pod.namespace\"==kube-system,labels.\"io.kubernetes.container.name\"==$component"); do
 			$ctr tasks kill -s KILL -a "$container" 2>/dev/null || :
 		done
 	done

@@ -2,7 +2,8 @@
 
 The backup's join inventory still has them, with their Nodes and the credentials that they may come back with: whoever
 was removed because nobody trusts him any more would be back. So it is noted before the fence who is a member, beside
-the new data on the seat; and written back as soon as the API answers.
+the new data on the seat; and written back as soon as the API answers. The same for nodes that are control nodes no
+more: by the labels in the backup they would get all keys again.
 
 Contract: a node is forgotten only where the API has said that neither a Node nor the inventory has it, and it is no
 control node that was found. Where that was not to be learned, it is only said (rule 2).
@@ -11,7 +12,7 @@ control node that was found. Where that was not to be learned, it is only said (
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autarky.control.backup.decide.loss import Written, kind_of
@@ -26,7 +27,8 @@ from autarky.phases.context import Context
 from autarky.phases.promote import etcd_members
 from autarky.phases.recovery.state import FromMember, Members, Recovery, seat_of
 from autarky.phases.trusted import Trusted, trust_only, trusted
-from autarky.ports import Kube, Progress
+from autarky.ports import Kube, Object, Progress
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 
 _SHOWN = 20
 """Names in one sentence."""
@@ -86,7 +88,8 @@ class ForgetRemoved:
         changes = [Change(f"forget node {name}, which was removed") for name in _gone(recovery, names)]
         if await trusted(context.kube()) != recovery.members.trusted:
             changes.append(Change("write back which nodes are members, and with which credentials"))
-        return changes
+        demoted = await _demoted(context.kube(), recovery.members)
+        return [*changes, *(Change(f"keep node {name} a worker, which it has become") for name in demoted)]
 
     def _beforehand(self, context: Context) -> Sequence[Change | Warn]:
         recovery = self.recovery
@@ -109,6 +112,10 @@ class ForgetRemoved:
         # An API server that has just started does not serve everything yet.
         what = "the members of the cluster are those from before"
         await poll_until(what, written_back, timeout=patience.WRITTEN, progress=progress, clock=context.clock)
+        for name in await _demoted(kube, members):
+            labels = dict.fromkeys((CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE))
+            await kube.patch("v1", "Node", name, {"metadata": {"labels": labels}})
+            progress.note(f"node {name}, which was a control node in the backup, is a worker, as before the restore")
         for name in _gone(self.recovery, await _names(kube)):
             await forget.forget_objects(kube, name)
             progress.note(f"node {name}, which was removed, is forgotten again: it can renew and create nothing")
@@ -124,6 +131,18 @@ def _gone(recovery: Recovery, names: Collection[str]) -> list[str]:
     if members is None:
         return []
     return sorted(set(names) - members.nodes - members.trusted.inventory.keys() - recovery.found.keys())
+
+
+async def _demoted(kube: Kube, members: Members) -> list[str]:
+    """Workers that are control nodes again, by their labels."""
+    if not members.control:
+        return []
+    return sorted(_control(await kube.list("v1", "Node")) & members.nodes - members.control)
+
+
+def _control(nodes: Iterable[Object]) -> frozenset[str]:
+    made = {CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE}
+    return frozenset(node["metadata"]["name"] for node in nodes if made & (node["metadata"].get("labels") or {}).keys())
 
 
 def _strange(context: Context, recovery: Recovery, names: Collection[str]) -> list[str]:
@@ -158,7 +177,9 @@ async def _ask(context: Context) -> Members | None:
         lists = await trusted(context.kube())
     except (ApiError, Unreachable):
         return None
-    return Members(frozenset(obj["metadata"]["name"] for obj in nodes), lists) if lists.inventory else None
+    if not lists.inventory:
+        return None
+    return Members(frozenset(obj["metadata"]["name"] for obj in nodes), lists, _control(nodes))
 
 
 # --- on the seat ---------------------------------------------------------------------------------------------
@@ -170,7 +191,12 @@ def _path(recovery: Recovery) -> str:
 
 def file(path: str, members: Members) -> File:
     lists = members.trusted
-    found = {"nodes": sorted(members.nodes), "inventory": dict(lists.inventory), "renewals": dict(lists.renewals)}
+    found = {
+        "nodes": sorted(members.nodes),
+        "inventory": dict(lists.inventory),
+        "renewals": dict(lists.renewals),
+        "control": sorted(members.control),
+    }
     return File(path, json.dumps(found, indent=1).encode() + b"\n", 0o600)
 
 
@@ -178,7 +204,8 @@ def read(content: bytes | None) -> Members | None:
     try:
         found = parsed(content or b"")
         inventory, renewals = ({str(k): str(v) for k, v in found[key].items()} for key in ("inventory", "renewals"))
-        members = Members(frozenset(map(str, found["nodes"])), Trusted(inventory, renewals))
+        control = frozenset(map(str, found.get("control", ())))  # a release before noted none
+        members = Members(frozenset(map(str, found["nodes"])), Trusted(inventory, renewals), control)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return members if inventory else None

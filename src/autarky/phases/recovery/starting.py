@@ -29,7 +29,7 @@ from autarky.model.files import File
 from autarky.parsing import parsed
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
-from autarky.phases.recovery.judging import newest_etcd
+from autarky.phases.recovery.judging import api_servers, newest_etcd
 from autarky.phases.recovery.letting import let_start
 from autarky.phases.recovery.reading import identity_of
 from autarky.phases.recovery.state import Recovered, Recovery, fence_in, nodes_of, on_host, seat_of, stamp
@@ -75,7 +75,7 @@ class StartEtcd:
         membership = await _answers(context, host, progress)
         replaced = await identity_of(host, kept)  # a run that was cut has seen it, this one may not
         former = {*recovery.former, *([] if replaced is None else [replaced.cluster])}
-        versions = str(context.cluster.kubernetes_version), await newest_etcd(context, host)
+        versions = str(max(await api_servers(context, recovery))), await newest_etcd(context, host)
         at = stamp(context.clock.time())
         await note_recovery(host, former, kept, recovery.made_of, at=at, kind=recovery.kind, versions=versions)
         progress.note(f"etcd {membership.cluster:x} runs on {recovery.seat}; its former data is in {kept}")

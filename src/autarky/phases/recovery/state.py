@@ -147,8 +147,8 @@ class FromMember:
 @dataclass(frozen=True, slots=True)
 class FromSnapshot:
     """A snapshot on this machine. name: what it is, for people. node: where the new etcd begins; None: where the leader
-    is. size in bytes. etcd: the version that has written it; empty where that has been judged. members: names of the
-    nodes that had a member, which the API will know again."""
+    is. size in bytes. etcd, kubernetes: the versions that have written it; empty where that has been judged. members:
+    names of the nodes that had a member, which the API will know again."""
 
     path: Path
     name: str
@@ -157,6 +157,7 @@ class FromSnapshot:
     node: str | None = None
     etcd: str = ""
     members: tuple[str, ...] = ()
+    kubernetes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +177,11 @@ KINDS: Mapping[type[Source], str] = {FromMember: "member", FromSnapshot: "snapsh
 @dataclass(frozen=True, slots=True)
 class Members:
     """Who is in the cluster before a backup takes its place. nodes: the names of Nodes. trusted: its inventory is not
-    empty."""
+    empty. control: which of them a label makes control nodes; empty where that was not noted."""
 
     nodes: frozenset[str]
     trusted: Trusted
+    control: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)

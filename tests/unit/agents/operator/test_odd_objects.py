@@ -146,3 +146,17 @@ async def test_etcd_is_up_while_it_takes_the_operators_own_writes(
     monkeypatch.setattr(Elector, "renewal_age", property(lambda _: age))
     operator = Operator(world.kube, LoopClock(), world.say, "me")  # type: ignore[arg-type]
     assert operator._rollouts.etcd_up() is up
+
+
+async def test_each_controller_is_told_that_its_operator_leads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it has seen in an earlier term would count, as the seconds of a soak that another one has counted."""
+    told: list[str] = []
+    operator = Operator(world.kube, LoopClock(), world.say, "me")  # type: ignore[arg-type]
+    for controller in operator.controllers:
+        monkeypatch.setattr(type(controller), "begin_term", lambda self: told.append(self.name))
+    acting = asyncio.create_task(operator.run())
+    await asyncio.sleep(5)
+    acting.cancel()
+    await asyncio.gather(acting, return_exceptions=True)
+    assert told == [controller.name for controller in operator.controllers]
+    assert "upgrade" in told

@@ -132,6 +132,19 @@ async def test_what_a_mirror_pod_says_counts_for_nothing(world: World) -> None:
         assert name in [one["metadata"]["name"] for one in await workers(world)]
 
 
+async def test_a_mirror_pod_with_the_name_of_ours_takes_one_attempt_and_no_more(world: World) -> None:
+    created = world.kube.put(definitions.backup("b", TEMPLATE))
+    forged = pods.pod(created, "make", "n9", 1, image="x", plane=None)
+    forged["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    ended(world, forged, RESULT)
+    async with running(world) as (backups, _):
+        await passes(backups, count=5)
+        assert (await status(world, "b"))["attempt"] > 1
+        assert pods.name(created["metadata"]["uid"], "make", 2) in [
+            one["metadata"]["name"] for one in await workers(world)
+        ]
+
+
 @pytest.mark.parametrize("said", ["", "not JSON", "[]"])
 async def test_a_pod_that_says_nothing_is_tried_again_and_then_given_up(world: World, said: str) -> None:
     world.kube.put(definitions.backup("b", TEMPLATE))

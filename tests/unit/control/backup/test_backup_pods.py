@@ -57,6 +57,11 @@ def test_credentials_are_mounted_and_in_no_environment() -> None:
     assert json.loads(asked)["controlPlane"] == {"spec": PLANE["spec"]}
 
 
+def test_nothing_in_a_pod_says_how_the_next_one_is_called() -> None:
+    """Who may list pods would take that name first, with a mirror pod."""
+    assert "0f3a" not in json.dumps(made())
+
+
 @pytest.mark.parametrize("other", [("0f3a", "make", 2), ("0f3a", "remove", 1), ("0f3b", "make", 1)])
 def test_each_attempt_has_a_name_of_its_own(other: tuple[str, str, int]) -> None:
     assert pods.name("0f3a", "make", 1) == pods.name("0f3a", "make", 1) != pods.name(*other)

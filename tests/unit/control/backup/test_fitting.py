@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from autarky.control.backup.decide.fitting import OWN_VERSION, SAME_CLUSTER, Side, refuse_unfit
+from autarky.control.backup.decide.fitting import (
+    OWN_VERSION,
+    SAME_CLUSTER,
+    Side,
+    refuse_another_kubernetes,
+    refuse_unfit,
+)
 from autarky.errors import Refused, UserError
 
 CA = "c0ffee" * 10
@@ -52,9 +58,18 @@ def test_data_of_a_newer_etcd_is_refused(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["v1.36.3", "v1.36.5", "v1.37.0", "v1.35.4"])
 def test_the_control_plane_of_another_version_is_refused_as_it_would_not_fit_the_nodes(version: str) -> None:
-    with pytest.raises(Refused, match=f"with Kubernetes {version}") as refused:
-        refuse_unfit(replace(CLUSTER, kubernetes=version), CLUSTER)
+    with pytest.raises(Refused, match=f"with Kubernetes {version}, and this cluster has v1.36.4:") as refused:
+        refuse_another_kubernetes(version, "v1.36.4")
     assert f"bring the cluster to {version}" in str(refused.value)
+    with pytest.raises(Refused, match=f"with Kubernetes {version}, and the file says v1.36.4"):
+        refuse_unfit(replace(CLUSTER, kubernetes=version), CLUSTER)
+
+
+def test_while_an_upgrade_is_under_way_data_of_either_version_fits() -> None:
+    for version in ("v1.36.4", "v1.37.1"):
+        refuse_another_kubernetes(version, "v1.36.4", "v1.37.1")
+    with pytest.raises(Refused, match=r"this cluster has v1\.36\.4 and v1\.37\.1:"):
+        refuse_another_kubernetes("v1.35.4", "v1.36.4", "v1.37.1")
 
 
 def test_one_version_may_be_written_in_two_ways() -> None:

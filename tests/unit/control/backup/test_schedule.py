@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autarky.control.backup.decide.schedule import (
@@ -78,10 +78,10 @@ def test_old_failures_are_forgotten():
     assert sorted(outlived(DAILY, failures, NOW)) == sorted(one.name for one in failures[KEPT_FAILURES:])
 
 
-@given(backups, st.integers(1, 5), st.none() | st.integers(1, 5))
-def test_the_newest_complete_one_is_always_kept(found, count, days):
+@given(backups, st.floats(0, NOW + DAY), st.integers(1, 5), st.none() | st.integers(1, 5))
+def test_the_newest_complete_one_is_always_kept(others, at, count, days):
+    found = [*others, Made("complete", at, Phase.COMPLETE, kept=True)]
     complete = [one for one in found if one.phase is Phase.COMPLETE and one.kept]
-    assume(complete)
     given_up = outlived(Schedule(DAY, count, days), found, NOW)
     assert max(complete, key=lambda one: one.at).name not in given_up
     assert len([one for one in complete if one.name not in given_up]) <= count

@@ -40,13 +40,13 @@ def look(memory: Memory = PROVEN, *, at: float = NOW, **changes: Any) -> Decisio
     return decide(replace(GOOD, looked=at, **changes), memory, at)
 
 
-def test_a_pod_that_was_healthy_for_a_minute_becomes_the_checkpoint():
+def test_a_pod_that_was_healthy_for_long_enough_becomes_the_checkpoint():
     decision = look()
     assert decision.actions == TAKEN
-    assert decision.sentence == "the hosted pod has been healthy for 61 s, so it becomes the checkpoint b"
+    assert decision.sentence == "the hosted pod has been healthy for 41 s, so it becomes the checkpoint b"
 
 
-def test_the_minute_is_counted_from_the_first_healthy_look():
+def test_the_time_is_counted_from_the_first_healthy_look():
     memory, taken_after = Memory(), None
     for second in range(100):
         decision = look(memory, at=NOW + second)

@@ -111,9 +111,39 @@ def test_all_that_is_read_of_a_static_pod_is_as_it_was(
     assert {owner["kind"] for owner in kept["metadata"]["ownerReferences"]} == {"Node"}
 
 
-def test_a_pod_that_a_controller_made_is_whole() -> None:
-    pod = _with(a_pod(mirror=False), "spec", "tolerations", value=[{"key": "a"}])
-    assert slim_pod(pod) is pod
+def test_a_pod_that_a_controller_made_is_kept_as_its_template_has_it_while_it_may_run() -> None:
+    pod = _with(a_pod(mirror=False, labels={"a": "b"}), "spec", "tolerations", value=[{"key": "a"}])
+    assert slim_pod(pod) == pod
+
+
+WRITTEN = {
+    "conditions": ("status", "conditions", [{"type": f"c{n}", "status": "False"} for n in range(MANY)]),
+    "a reason": ("status", "message", "x" * MANY),
+    "containers": ("status", "containerStatuses", [{"name": f"c{n}", "ready": False} for n in range(MANY)]),
+    "resources": ("status", "containerStatuses", [{"allocatedResources": {f"r{n}": "1" for n in range(MANY)}}]),
+    "labels": ("metadata", "labels", {f"l{n}": "x" for n in range(MANY)}),
+    "annotations": ("metadata", "annotations", {"a": "x" * MANY}),
+}
+"""What a kubelet may write of any pod that is bound to it."""
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_what_a_kubelet_writes_of_a_pod_of_a_controller_is_kept_within_bounds(written: str) -> None:
+    where, name, value = WRITTEN[written]
+    pod = _with(a_pod(mirror=False), where, name, value=value)
+    kept = slim_pod(pod)
+    assert len(json.dumps(kept)) < ENOUGH < len(json.dumps(pod))
+    assert kept["spec"] == pod["spec"]
+
+
+def test_of_a_pod_that_has_ended_little_is_kept_and_why_it_did() -> None:
+    """A ReplicaSet makes another one at once, for each that a worker says has failed."""
+    pod = _with(a_pod(mirror=False), "status", value={"phase": "Failed", "reason": "Evicted", "message": "no room"})
+    pod["spec"]["volumes"] = [{"name": f"v{n}", "emptyDir": {}} for n in range(MANY)]
+    kept = slim_pod(pod)
+    assert len(json.dumps(kept)) < ENOUGH
+    assert kept["spec"] == {"nodeName": "w1", "containers": pod["spec"]["containers"]}
+    assert (kept["status"], kept["metadata"]) == (pod["status"], pod["metadata"])
 
 
 def test_of_an_object_that_is_only_named_nothing_else_is_kept() -> None:

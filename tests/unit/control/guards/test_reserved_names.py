@@ -9,7 +9,7 @@ from autarky.control.control_nodes.manifests import AUTHORITIES, RECORD
 from autarky.control.guards.manifests import all as admission
 from autarky.control.guards.manifests import reserved
 from autarky.control.guards.manifests.policies import BINDING, POLICY
-from autarky.control.rollout.operator.last_good import secret_name
+from autarky.control.rollout.manifests import secret_name
 from autarky.model.components import WITH_STANDBY
 from autarky.render.values import SYSTEM, Inputs
 from unit.render.rendered import EVERY_LEVEL, objects
@@ -26,7 +26,7 @@ def test_every_secret_and_config_map_of_ours_has_a_reserved_name(inputs: Inputs)
 
 
 @pytest.mark.parametrize(
-    "name", ["kube-root-ca-crt", "coredns", "coredns-custom", "kube-proxy", "my-autarky-x", "kube-proxy-0123456789a"]
+    "name", ["kube-root-ca-crt", "coredns-custom", "kube-proxy", "my-autarky-x", "kube-proxy-0123456789a"]
 )
 def test_others_have_names_of_their_own(name: str) -> None:
     assert not reserved.is_reserved(name)

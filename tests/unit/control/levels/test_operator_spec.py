@@ -265,10 +265,6 @@ async def test_an_argument_that_was_rolled_back_is_not_told_as_applied(scene):
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        (
-            {"version": "v1.99.0"},
-            "version v1.99.0 is not applied: upgrades are not built yet; set spec.version to v1.36.4 again",
-        ),
         ({"componentArguments": {API: {"secure-port": "1"}}}, "--secure-port of kube-apiserver may not be set"),
         (
             {"componentArguments": {"kubelet": {"v": "4"}}},

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from autarky.control.rollout.manifests import secret_name
 from autarky.control.rollout.operator import last_good
-from autarky.control.rollout.operator.last_good import secret_name
 from autarky.errors import Conflict
 from autarky.render.values import SYSTEM
 from fakes.kube import FakeKube

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from autarky.control.rollout.decide.verdict import Verdict
-from autarky.control.rollout.operator.last_good import secret_name
+from autarky.control.rollout.manifests import secret_name
 from autarky.errors import Unreachable
 from autarky.ports import Object
 from autarky.render.values import SYSTEM

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autarky.control.rollout.decide.verdict import PROVEN_SECONDS, Observed, Verdict
+from autarky.control.rollout.decide.observed import Observed
+from autarky.control.rollout.decide.verdict import PROVEN_SECONDS, Verdict
 from unit.control.rollout.test_rollback import POLICY, Watch, api
 
 NODES = ("n1", "w1", "w2", "w3")

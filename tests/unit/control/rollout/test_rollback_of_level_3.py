@@ -9,15 +9,12 @@ from hypothesis import strategies as st
 
 from autarky.control.rollout.decide.failures import Record
 from autarky.control.rollout.decide.limits import Policy
+from autarky.control.rollout.decide.observed import Leader, Lease, Observed, Pod
 from autarky.control.rollout.decide.verdict import (
     LEASE_IS_OLD,
     REACH_SECONDS,
     Decision,
-    Leader,
-    Lease,
     Memory,
-    Observed,
-    Pod,
     Verdict,
     decide,
 )

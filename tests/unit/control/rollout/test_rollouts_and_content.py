@@ -15,6 +15,7 @@ from autarky.control.etcd.operator.template import EtcdTemplate
 from autarky.control.levels.operator import Spec
 from autarky.control.rollout.operator.rollouts import CONTENT_SECONDS, Rollouts
 from autarky.control.status.operator import PlaneStatus
+from autarky.control.upgrade.operator.upgrade import Upgrade
 from autarky.ports import Object
 from autarky.render.values import SYSTEM
 from fakes.clock import LoopClock
@@ -37,7 +38,10 @@ async def status_of(world: World, kube: FakeKube | None = None) -> AsyncIterator
         control_nodes = ControlNodes(world.say, view, world.kube, clock, dict, _serves)
         schedules = Schedules(world.say, view, world.kube, clock)
         template = EtcdTemplate(world.say, view, world.kube)
-        shown = PlaneStatus(world.say, view, world.kube, clock, duty, spec, etcd, template, control_nodes, schedules)
+        upgrade = Upgrade(world.say, view, world.kube, clock, duty)
+        shown = PlaneStatus(
+            *(world.say, view, world.kube, clock, duty, spec, etcd, template, control_nodes, schedules, upgrade)
+        )
         yield duty, shown
 
 

@@ -12,15 +12,12 @@ from hypothesis import strategies as st
 
 from autarky.control.rollout.decide.failures import Record
 from autarky.control.rollout.decide.limits import OWN_SECONDS, Policy, seconds_to_ready
+from autarky.control.rollout.decide.observed import Leader, Lease, Observed, Pod
 from autarky.control.rollout.decide.verdict import (
     PROVEN_SECONDS,
     SETTLE_SECONDS,
     Decision,
-    Leader,
-    Lease,
     Memory,
-    Observed,
-    Pod,
     Verdict,
     decide,
 )

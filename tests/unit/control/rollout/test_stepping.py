@@ -132,6 +132,20 @@ def test_with_a_second_one_it_may_be_the_template():
     assert decide(seen(place("n1", OLD), *one_begins, unavailable=2)).pod is None
 
 
+def test_workers_that_are_off_say_nothing_of_the_template_however_long_they_have_lacked_it():
+    off = tuple(worker(name, ILL, lags=True, ready=False, away=True) for name in ("w1", "w2"))
+    step = decide(seen(place("n1", OLD), *off, unavailable=2))
+    assert (step.pod, step.node) == ("old-n1", "n1")
+    assert "without w1, w2, not Ready for long:" in step.sentence
+
+
+def test_a_worker_that_is_ready_now_and_then_lags_as_any_other():
+    """Neither silent for long nor, without a break, Ready for long; its pod is not available all the time."""
+    blinks = worker("w1", ILL, ready=False)
+    assert blinks.on_its_way
+    assert decide(seen(place("n1", OLD), replace(blinks, lags=True), unavailable=1)).pod == "old-n1"
+
+
 def test_a_control_node_never_lags():
     assert not place("n1", ILL).on_its_way
     assert worker("w1", ILL).on_its_way

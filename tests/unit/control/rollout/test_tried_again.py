@@ -10,8 +10,8 @@ import pytest
 
 from autarky.control.rollout.decide.failures import TRY_AGAIN
 from autarky.control.rollout.decide.verdict import Verdict
+from autarky.control.rollout.manifests import secret_name
 from autarky.control.rollout.operator import last_good
-from autarky.control.rollout.operator.last_good import secret_name
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.rollout.operator.trouble import has_never_run
 from autarky.control.status.operator import _failures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autarky.control.rollout.decide.verdict import Leader
+from autarky.control.rollout.decide.observed import Leader
 from autarky.control.rollout.operator.workloads import JUDGED, TWO_SLOTS, observe, workload
 from autarky.control.status.operator import _by_slot
 from unit.control.world import GOOD, SCHEDULER, World, revision_label, template
@@ -65,6 +65,25 @@ async def test_a_new_pod_that_is_on_no_node_or_not_looked_at_is_not_judged(world
     async with world.operator() as duty:
         seen = workload(duty.view, component)
         assert not observe(duty.view, component, seen, etcd_up=True).known
+
+
+@pytest.mark.parametrize(
+    ("pods", "spec", "due"),
+    [
+        ({"old": "n1"}, {}, True),
+        ({"old": "n1", "new": "n1"}, {}, False),
+        ({"old": "n1", "ends": True}, {}, False),
+        ({"old": "n1"}, {"replicas": 0}, False),
+        ({"old": "n1"}, {"updateStrategy": {"type": "OnDelete"}}, False),
+    ],
+)
+async def test_a_pod_is_due_where_its_controller_makes_them_and_nothing_has_to_end_before(world, pods, spec, due):
+    component = next(one for one in TWO_SLOTS if one.name == SCHEDULER)
+    await with_pods(world, **pods)
+    live = await world.kube.get("apps/v1", "Deployment", SCHEDULER, "kube-system")
+    world.kube.put({**live, "spec": {**live["spec"], **spec}})
+    async with world.operator() as duty:
+        assert observe(duty.view, component, workload(duty.view, component), etcd_up=True).due is due
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
+from autarky import places
 from autarky.control.base.pending_events import MOST_EVENTS, Happened, PendingEvents
 from autarky.control.base.reconciler import Reconciler
 from autarky.control.slots.decide.report import ANNOTATION, Slots, read
+from autarky.control.slots.node import announce
 from autarky.control.slots.node.announce import Announcer
 from autarky.errors import ApiError
 from fakes.clock import LoopClock
@@ -195,3 +198,18 @@ def test_a_disk_that_takes_nothing_down_loses_the_file_only(tmp_path):
     pending.append(one)
     assert pending.first is one
     assert reported
+
+
+def test_a_standby_is_told_with_its_version_and_with_what_it_emulates(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "STANDBY", str(tmp_path))
+    command = ["kube-scheduler", "--emulated-version=1.36"]
+    for name, words, told in (("new", command, ("v1.37.1", "1.36")), ("plain", command[:1], ("v1.37.1", ""))):
+        container = {"name": "kube-scheduler", "image": "registry.k8s.io/kube-scheduler:v1.37.1", "command": words}
+        directory = tmp_path / "kube-scheduler" / name
+        directory.mkdir(parents=True)
+        (directory / "pod.json").write_text(json.dumps({"spec": {"containers": [container]}}))
+        current = tmp_path / "kube-scheduler" / "current"
+        current.unlink(missing_ok=True)
+        current.symlink_to(name)
+        assert announce.current_version("kube-scheduler") == told
+    assert announce.current_version("kube-apiserver") == ("", "")

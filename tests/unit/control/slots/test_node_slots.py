@@ -6,7 +6,7 @@ import pytest
 
 from autarky.control.slots.decide.report import ANNOTATION, Slots, read, revision_of, slot_name, standby_serves, text
 
-SLOTS = {"kube-apiserver": Slots("both", "6c9f", "checkpoint-1", "2026-11-21T10:00:00Z", serves=True)}
+SLOTS = {"kube-apiserver": Slots("both", "6c9f", "checkpoint-1", "2026-11-21T10:00:00Z", serves=True, emulates="1.36")}
 
 
 def node(value):
@@ -23,6 +23,7 @@ def test_what_is_told_is_read_again():
                 "standby": "checkpoint-1",
                 "checkpoint": "2026-11-21T10:00:00Z",
                 "serves": True,
+                "emulates": "1.36",
             }
         },
     }

@@ -24,6 +24,7 @@ from autarky.control.levels.operator import Spec
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.status import operator as module
 from autarky.control.status.operator import PlaneStatus
+from autarky.control.upgrade.operator.upgrade import Upgrade
 from autarky.doctor import evidence
 from autarky.doctor.diagnosis import ClusterEvidence, diagnose
 from autarky.ports import Object
@@ -80,7 +81,10 @@ def _duty(world: World, rollouts: Rollouts) -> PlaneStatus:
     control_nodes = ControlNodes(world.say, view, world.kube, clock, dict, _serves)
     schedules = Schedules(world.say, view, world.kube, clock)
     template = EtcdTemplate(world.say, view, world.kube)
-    return PlaneStatus(world.say, view, world.kube, clock, rollouts, spec, etcd, template, control_nodes, schedules)
+    upgrade = Upgrade(world.say, view, world.kube, clock, rollouts)
+    return PlaneStatus(
+        *(world.say, view, world.kube, clock, rollouts, spec, etcd, template, control_nodes, schedules, upgrade)
+    )
 
 
 async def status(world: World) -> Object:

@@ -3,9 +3,12 @@ and the same command completes it (fakes.copying_host)."""
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,25 +21,31 @@ from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.engine.phase import Change
 from autarky.engine.runner import run_operation
-from autarky.errors import AutarkyError, Refused, TimedOut
+from autarky.errors import AutarkyError, Refused, TimedOut, Unreachable, UserError
+from autarky.etcd.tools import EtcdTools
 from autarky.model.cluster import ExternalEtcd, Level
 from autarky.model.components import API_SERVER
 from autarky.model.files import CertSpec
 from autarky.payload import etcd_version
 from autarky.phases import hosts as hosts_phase
+from autarky.phases import kept_file
+from autarky.phases.check_file import CheckFile
 from autarky.phases.context import Context
 from autarky.phases.hosts import FOUNDED
-from autarky.phases.migration import marking
+from autarky.phases.migration import copying, marking, returning
 from autarky.phases.migration.copying import CopyEtcd
 from autarky.phases.migration.inwards import JoinInside, LeaveOutside
 from autarky.phases.migration.judging import JudgeMigration
 from autarky.phases.migration.looking import Migration
 from autarky.phases.migration.opening import FinishCopy
 from autarky.phases.migration.returning import ReturnEtcd
+from autarky.phases.recovery.choosing import SPARE
+from autarky.phases.recovery.state import on_host
 from autarky.pki.issue import Authority, issue_ca, issue_leaf, read_pair
 from autarky.pki.keys import new_key
 from autarky.ports import Progress
 from autarky.render import node as render_node
+from autarky.render.values import pretty_json
 from fakes.clusters import FACTS, a_cluster, facts_of
 from fakes.copying_host import CopyingEtcd, CopyingHost, CopyingKube
 from fakes.host import FakeMachines
@@ -124,6 +133,7 @@ class Scene:
             assert places.ETCD_COPY not in host.files
             assert {name.partition(".")[0] for name in host.left()} <= {"member", "kept"}
         assert places.ETCD_COPIED in self.controls[0].files
+        assert not any(places.ETCD_COPIED in host.files for host in self.controls[1:])
 
     def is_as_before(self) -> None:
         assert self.etcd.open() == [ETCD]
@@ -133,7 +143,10 @@ class Scene:
             assert not host.pods
             assert host.uses == {OUTSIDE} == {host.of_standby()}
             assert {name.partition(".")[0] for name in host.left()} <= {"kept"}
-            assert not {places.ETCD_COPY, nllb.ETCD_CLIENT_PATH, places.MEMBERS_FILE} & host.files.keys()
+            assert (
+                not {places.ETCD_COPY, places.ETCD_COPIED, nllb.ETCD_CLIENT_PATH, places.MEMBERS_FILE}
+                & host.files.keys()
+            )
             assert b'"etcd": true' not in host.files[places.LEAVES_PLAN][0]
 
 
@@ -144,7 +157,9 @@ def scenes(make_context, notes, monkeypatch) -> Callable[..., Scene]:
     authority = Authority(*read_pair(issue_ca("theirs", new_key("EC"), datetime.now(UTC), 3650)))
 
     async def look(context: Context) -> None:
-        """The fakes know nothing of it."""
+        """Of what the fakes know."""
+        hosts = {node.name: context.host(node) for node in context.control_nodes}
+        context.absent |= {name: "it is off" for name, host in hosts.items() if host.off}  # type: ignore[attr-defined]
 
     monkeypatch.setattr(hosts_phase, "look", look)
 
@@ -285,6 +300,211 @@ async def test_when_its_time_is_over_it_goes_back_by_itself(scenes) -> None:
     scene.is_copied()
 
 
+def off_at(scene: Scene, name: str, what: str) -> None:
+    """The machine of that node is gone from when an act with these words is about to be done for the first time."""
+    act, gone = scene.etcd.act, list[str]()
+
+    def going(host: str, done: str) -> None:
+        if what in done and not gone:
+            gone.append(name)
+            scene.etcd.hosts[name].off, scene.etcd.hosts[name].process = True, False
+            if host == name:
+                raise Unreachable(f"{host} does not answer")
+        act(host, done)
+
+    scene.etcd.act = going  # type: ignore[method-assign, assignment]
+
+
+@pytest.mark.parametrize("what", ["refuse everybody", "save a snapshot", "place"])
+async def test_the_node_where_it_begins_is_lost_in_the_pause_and_another_one_opens_the_former_etcd(
+    scenes, what: str
+) -> None:
+    scene = scenes(3)
+    off_at(scene, "n1", what)
+    with pytest.raises(AutarkyError):
+        await scene.copy()
+    assert scene.etcd.open() == [ETCD]
+    assert scene.etcd.acknowledged <= scene.etcd.values[ETCD]["keys"].keys()
+    scene.etcd.hosts["n1"].off = False
+    await scene.copy()
+    scene.is_copied()
+
+
+async def test_when_that_node_does_not_come_back_the_password_is_not_lost(scenes, acts) -> None:
+    scene = scenes(3)
+    with pytest.raises(AutarkyError):
+        await scene.copy(cut=next_act(scene, "save a snapshot"))
+    mark = scene.mark
+    assert mark is not None
+    scene.etcd.on_again()
+    scene.controls[0].off = True
+    kept = marking.kept_here(scene.contexts[True]())
+    with pytest.raises(Refused, match=f"with the password in {kept}"):
+        await scene.copy()
+    for content in (kept.read_bytes(), *(host.files[places.ETCD_COPIED][0] for host in scene.controls[1:])):
+        found = marking.read_mark(content)
+        assert found is not None
+        assert (found.password, found.opened) == (mark.password, False)
+    scene.controls[0].off = False
+    await scene.go_back()
+    scene.is_as_before()
+    assert not kept.exists()
+
+
+def next_act(scene: Scene, what: str) -> int:
+    """The number of the act with these words, if nothing is cut."""
+    return next(number for number, one in enumerate(acts_of(scene)) if what in one)
+
+
+def acts_of(scene: Scene) -> list[str]:
+    return ACTS[len(scene.controls)]
+
+
+ACTS: dict[int, list[str]] = {}
+
+
+@pytest.fixture
+async def acts(scenes) -> None:
+    """Of a copy that nothing cuts."""
+    for controls in (1, 3):
+        scene = scenes(controls)
+        await scene.copy()
+        ACTS[controls] = scene.etcd.acts
+
+
+async def test_a_control_node_that_is_off_after_the_decision_keeps_nobody_from_ending_it(scenes) -> None:
+    scene = scenes(3)
+    off_at(scene, "n3", "end what uses the former etcd")
+    with pytest.raises(AutarkyError):
+        await scene.copy()  # it waits for n3 to join
+    [cluster] = scene.etcd.open()
+    assert cluster != ETCD
+    assert scene.etcd.api_serves()
+    scene.etcd.hosts["n3"].off = False
+    await scene.copy()
+    scene.is_copied()
+
+
+async def test_so_does_one_that_is_off_when_it_is_resumed(scenes, acts) -> None:
+    scene = scenes(3)
+    with pytest.raises(AutarkyError):
+        await scene.copy(cut=next_act(scene, "end what uses the former etcd"))
+    assert scene.mark is not None
+    assert scene.mark.opened
+    scene.etcd.hosts["n3"].off = True
+    with pytest.raises(AutarkyError):
+        await scene.copy()
+    assert scene.etcd.api_serves()
+    scene.etcd.hosts["n3"].off = False
+    await scene.copy()
+    scene.is_copied()
+
+
+async def test_a_decision_of_which_the_answer_is_lost_with_the_node_opens_nothing(scenes, monkeypatch) -> None:
+    """It may be on that node's disk, and the copy be open there: the former etcd is closed permanently then."""
+    scene, decide = scenes(3), copying._decide
+
+    async def and_is_lost(context: Context, mark: marking.Mark) -> None:
+        await decide(context, mark)
+        scene.etcd.hosts["n1"].off, scene.etcd.hosts["n1"].process = True, False
+        raise Unreachable("n1 does not answer")
+
+    monkeypatch.setattr(copying, "_decide", and_is_lost)
+    with pytest.raises(Unreachable):
+        await scene.copy()
+    assert scene.etcd.open() == []
+    assert scene.etcd.values[ETCD]["on"]
+    monkeypatch.setattr(copying, "_decide", decide)
+    scene.etcd.hosts["n1"].off = False
+    await scene.copy()
+    scene.is_copied()
+
+
+async def test_a_copy_that_lacks_something_does_not_take_the_place(scenes) -> None:
+    scene = scenes()
+    scene.etcd.loses = True
+    with pytest.raises(Refused, match="what was acknowledged is kept"):
+        await scene.copy()
+    scene.is_as_before()
+
+
+async def test_the_bound_is_for_the_pause_whatever_takes_so_long(scenes, monkeypatch, looptime) -> None:
+    scene = scenes()
+
+    async def slow(*arguments: Any, **options: Any) -> Any:
+        await asyncio.sleep(900)
+        return await on_host(*arguments, **options)
+
+    monkeypatch.setattr(copying, "on_host", slow)
+    with pytest.raises(TimedOut, match="was not complete after 120 s"):
+        await scene.copy()
+    assert looptime < 200
+    scene.is_as_before()
+
+
+async def test_whoever_is_interrupted_twice_leaves_it_as_it_was_or_as_it_is_to_be(scenes) -> None:
+    """Ctrl-C, and again when nothing seems to happen."""
+    for number in range(8, 60, 3):
+        scene = scenes(3)
+        task, act = asyncio.ensure_future(scene.copy()), scene.etcd.act
+
+        def acts(host: str, what: str, task: Any = task, act: Any = act, scene: Any = scene, at: int = number) -> None:
+            if len(scene.etcd.acts) in (at, at + 2):
+                task.cancel()
+            act(host, what)
+
+        scene.etcd.act = acts
+        try:
+            await task
+        except asyncio.CancelledError:
+            mark = scene.mark
+            if mark is None:
+                scene.is_as_before()
+            else:
+                assert mark.opened, "the former etcd refuses everybody, and nobody ends that"
+            scene.etcd.act = act
+            await scene.copy()
+        scene.is_copied()
+
+
+async def test_a_fence_that_does_not_hold_leads_back(scenes) -> None:
+    scene = scenes()
+    scene.etcd.leaks = True
+    with pytest.raises(Refused, match="answers n1, though it was told to refuse everybody"):
+        await scene.copy()
+    scene.etcd.leaks = False
+    scene.is_as_before()
+
+
+async def test_a_user_root_who_is_not_ours_is_not_used(scenes, monkeypatch) -> None:
+    scene = scenes()
+    refuse_all_but, made = EtcdTools.refuse_all_but, {"root": "somebody's"}
+
+    async def late(tools: EtcdTools, password: str) -> None:
+        scene.etcd.values[ETCD]["users"] = dict(made)
+        await refuse_all_but(tools, password)
+
+    monkeypatch.setattr(EtcdTools, "refuse_all_but", late)
+    with pytest.raises(AutarkyError, match="who is not ours"):
+        await scene.copy()
+    assert not scene.etcd.values[ETCD].get("on")
+
+
+async def test_a_file_whose_copy_went_back_was_never_applied(scenes) -> None:
+    scene = scenes()
+    context = scene.contexts[True]()
+    new: dict[str, Any] = {"metadata": {"name": "demo"}, "spec": {"etcd": {}, "nodes": []}}
+    former = {**new, "spec": {**new["spec"], "etcd": {"external": {}}, "sshConfig": "mine"}}
+    kept_file.write(context.directory, pretty_json(former))
+    kept_file.settle(context.directory)
+    kept_file.write(context.directory, pretty_json(new))
+    scene.controls[0].fails = {"make": "no space left on device"}
+    with pytest.raises(AutarkyError, match="no space left"):
+        await scene.copy()
+    assert kept_file.is_settled(context.directory)
+    assert "external" in kept_file.kept(context.directory)[0]["spec"]["etcd"]
+
+
 async def test_an_agent_that_puts_a_former_standby_back_does_not_have_the_last_word(scenes) -> None:
     scene = scenes()
     scene.etcd.puts_back = OUTSIDE
@@ -345,6 +565,39 @@ async def test_what_would_start_another_etcd_is_refused_meanwhile(scenes) -> Non
         await marking.refuse_under_way(scene.contexts[True]())
 
 
+@pytest.mark.parametrize("former", [True, False], ids=["a former member", "none"])
+@pytest.mark.parametrize("state", ["begun", "made", "placed", "placed, then cut"])
+def test_what_is_removed_on_the_host_is_the_copy_and_nothing_else(tmp_path: Path, state: str, former: bool) -> None:
+    """The script itself. The former member's data is moved aside when the copy is placed."""
+    data, work = tmp_path / "etcd", tmp_path / "etcd/copy.1"
+    theirs, copied = data / "member/theirs", data / "member/copied"
+    (work / "new").mkdir(parents=True)
+    if not state.startswith("placed"):
+        copied = work / "new/member/copied"
+    if former and not state.startswith("placed"):
+        theirs.parent.mkdir()
+        theirs.touch()
+    copied.parent.mkdir(parents=True)
+    copied.touch()
+    if state != "begun":
+        (work / "ready").touch()
+    if state == "placed, then cut":
+        (work / "new").rmdir()
+    subprocess.run(["sh", "-c", returning.REMOVE, "sh", str(data), str(work)], check=True)
+    assert not copied.exists()
+    assert not work.exists()
+    assert theirs.exists() is (former and not state.startswith("placed"))
+
+
+async def test_up_is_refused_meanwhile(scenes) -> None:
+    scene = scenes()
+    with pytest.raises(AutarkyError):
+        await scene.copy(cut=10)
+    scene.etcd.on_again()
+    with pytest.raises(Refused, match="n1 is where that was begun"):
+        await CheckFile().plan(scene.contexts[True]())
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -372,7 +625,29 @@ async def test_it_is_judged_before_anything_is_touched(scenes) -> None:
 
 async def test_a_disk_without_room_is_refused(scenes) -> None:
     scene = scenes()
-    scene.controls[0].free = 2199
+    scene.controls[0].free = 2199 + SPARE
     scene.etcd.size = 1000
-    with pytest.raises(Refused, match="the copy needs 2,200"):
+    with pytest.raises(Refused, match=f"the copy needs {2200 + SPARE:,}"):
         await scene.judged()
+
+
+async def test_a_database_that_our_quota_has_no_room_for_is_refused(scenes) -> None:
+    scene = scenes()
+    scene.etcd.size = 1800 * 1024**2
+    with pytest.raises(Refused, match=r"the quota of the control nodes' is 2,147,483,648"):
+        await scene.judged()
+
+
+async def test_kinds_that_have_an_etcd_of_their_own_are_refused(scenes) -> None:
+    scene = scenes()
+    context = replace(scene.contexts[True](), api_seen=True)
+    extra = {API_SERVER: {"etcd-servers-overrides": "/events#https://db1:2379"}}
+    asked = replace(context, cluster=replace(context.cluster, extra_args=extra))
+    with pytest.raises(UserError, match="some kinds are in another etcd"):
+        await JudgeMigration(copies=True).plan(asked)
+    container = {"name": API_SERVER, "command": [API_SERVER, "--etcd-servers-overrides=/events#https://db1:2379"]}
+    meta = {"name": API_SERVER, "namespace": "kube-system"}
+    spec = {"template": {"spec": {"containers": [container]}}}
+    context.kube().put({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta, "spec": spec})
+    with pytest.raises(UserError, match="some kinds are in another etcd"):
+        await JudgeMigration(copies=True).plan(context)

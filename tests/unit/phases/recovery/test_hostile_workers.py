@@ -12,9 +12,10 @@ import pytest
 
 from autarky import places
 from autarky.control.etcd.decide.recovery import BUMP
-from autarky.errors import Refused, Unreachable, UserError
+from autarky.errors import Problems, Refused, Unreachable, UserError
 from autarky.model.cluster import HostRef, Node
 from autarky.phases.context import Context
+from autarky.phases.migration.marking import new_mark
 from autarky.phases.recovery.fencing import FenceEtcd
 from autarky.phases.recovery.looking import LookForData
 from autarky.phases.recovery.making import MakeData
@@ -215,6 +216,39 @@ async def test_a_person_may_name_one_where_no_control_node_of_the_file_is_left(s
     recovery, context = Recovery(FromMember("a1")), scene.make()
     await LookForData(recovery).plan(context)
     assert (recovery.seat, recovery.made) == ("a1", True), "its own recovery, too"
+
+
+@NAMES
+@pytest.mark.parametrize("said", [{"cluster": "another", "node": "x"}, {"cluster": "demo", "node": "n1", "ca": "00"}])
+async def test_a_worker_that_says_it_is_of_another_cluster_is_left_out(
+    scene: Scene, snapshot: FromSnapshot, name: str, said: dict[str, str]
+) -> None:
+    host = with_worker(scene, name)
+    host.files[places.NODE_MARKER] = (json.dumps(said).encode(), 0o644)
+    await scene.run(snapshot)
+    assert len(scene.etcd.serving()) == 1
+    assert not host.log
+    control = scene.hosts["n2"]
+    control.files[places.NODE_MARKER] = host.files[places.NODE_MARKER]
+    with pytest.raises(Problems, match="some hosts cannot be used"):
+        await scene.plan(snapshot)
+
+
+async def test_while_an_etcd_is_copied_into_the_cluster_none_is_recovered(scene: Scene, snapshot: FromSnapshot) -> None:
+    scene.hosts["n2"].files[places.ETCD_COPY] = (new_mark("n2", 1, ["https://db1:2379"], {}).file().content, 0o600)
+    for source in (snapshot, FromMember(), FromKept()):
+        with pytest.raises(Refused, match="n2 is where that was begun"):
+            await scene.plan(source)
+
+
+async def test_an_etcd_outside_is_not_recovered_inside(scene: Scene, snapshot: FromSnapshot) -> None:
+    """The file may be one that was never applied, or whose move went back."""
+    for host in scene.hosts.values():
+        host.dialled = frozenset({"https://db1:2379"})
+    with pytest.raises(UserError, match="use an etcd outside of the cluster, at https://db1:2379"):
+        await scene.plan(snapshot)
+    scene.hosts["n1"].dialled = frozenset({"https://127.0.0.1:2378"})
+    await scene.plan(snapshot)
 
 
 # --- what it says of recoveries from before ---------------------------------------------------------------------------

@@ -154,6 +154,7 @@ async def test_new_machines_are_not(world: World) -> None:
     context = world.context()
     context.memories = {"n1": Memory(), "n2": Memory(frozenset({"n2"}), founded=True)}  # a worker's own word
     assert await take(context).plan(context) == []
+    assert not context.founded, "etcd would not be begun"
 
 
 @pytest.mark.parametrize("why", [None, "it is down"])

@@ -15,6 +15,7 @@ from autarky.phases.recovery.state import FromKept, FromMember, FromSnapshot, Re
 from autarky.phases.trusted import Trusted, trust_only, trusted
 from autarky.ports import Object
 from autarky.render import access
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 from autarky.workflows.recovery import phases
 from fakes.kube import FakeKube
 from fakes.recovering_host import Cut
@@ -33,8 +34,8 @@ def entry(name: str) -> str:
     return json.dumps({"addresses": [f"192.0.2.{sum(name.encode()) % 200}"]})
 
 
-def node(name: str) -> Object:
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+def node(name: str, *labels: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict.fromkeys(labels, "")}}
 
 
 def lists(names: tuple[str, ...], **credentials: str) -> list[Object]:
@@ -116,6 +117,30 @@ async def test_rule_5_also_where_the_restore_is_cut_anywhere(
         await is_as_before(scene)
 
     await everywhere(prepared, snapshot, how, judge)
+
+
+CONTROL = (CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE)
+
+
+@pytest.mark.parametrize("stays", [("n1",), ("n1", "n2", "n3", "replaced")])
+async def test_a_control_node_that_has_become_a_worker_stays_one(
+    scene: Scene, snapshot: FromSnapshot, monkeypatch: pytest.MonkeyPatch, stays: tuple[str, ...]
+) -> None:
+    """By its labels in the backup it would get the keys of the CAs."""
+    now(scene.kube)
+    for name in stays:
+        scene.kube.put(node(name, *CONTROL))
+
+    async def answers(self: AwaitApi, context, progress) -> None:
+        await as_backed_up(context.kube())
+        for name in ("n1", "n2", "n3"):
+            context.kube().put(node(name, *CONTROL))
+        context.kube().put(node("replaced", CONTROL_PLANE_ACTIVE))
+
+    monkeypatch.setattr(AwaitApi, "run", answers)
+    await scene.run(snapshot)
+    labelled = {one["metadata"]["name"] for one in await scene.kube.list("v1", "Node") if one["metadata"]["labels"]}
+    assert labelled == set(stays)
 
 
 async def test_another_command_that_resumes_the_restore_knows_it_as_well(

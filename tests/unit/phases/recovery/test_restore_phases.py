@@ -46,6 +46,18 @@ async def test_the_old_etcd_serves_until_the_new_data_is_complete(scene: Scene, 
     assert scene.etcd.serving() == []
 
 
+async def test_the_seat_is_fenced_when_the_others_have_ended(scene: Scene, snapshot: FromSnapshot) -> None:
+    """Its data is kept, to be taken back: whatever the others have acknowledged must have come to it."""
+    scene.etcd.leader = "n2"
+    recovery, context = await scene.until(snapshot, FenceEtcd)
+    before = len(scene.etcd.acts)
+    await FenceEtcd(recovery).run(context, scene.notes)
+    acts = scene.etcd.acts[before:]
+    first = next(number for number, act in enumerate(acts) if act.startswith("n2: "))
+    assert {act.partition(":")[0] for act in acts[:first]} == {"n1", "n3"}
+    assert {act.partition(":")[0] for act in acts[first:]} == {"n2"}
+
+
 async def test_it_begins_where_somebody_wants_it(scene: Scene, snapshot: FromSnapshot) -> None:
     source = FromSnapshot(snapshot.path, snapshot.name, snapshot.size, snapshot.revision, "n3")
     assert (await scene.run(source)).seat == "n3"

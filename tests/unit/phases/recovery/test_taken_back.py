@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 
 from autarky import places
 from autarky.control.backup.decide.fitting import OWN_VERSION
+from autarky.control.backup.decide.written_by import STANDBY_POD
 from autarky.errors import Refused
 from autarky.payload import etcd_version
-from autarky.phases.recovery.judging import newest_etcd
+from autarky.phases.recovery.judging import JudgeVersions, newest_etcd
 from autarky.phases.recovery.state import FromKept, FromMember, FromSnapshot, Recovered
 from fakes.recovering_host import RecoveringHost
 from unit.phases.recovery.scenes import Scene
@@ -104,6 +106,48 @@ async def test_the_versions_that_have_written_the_kept_data_are_noted_and_judged
         note(scene, kubernetes=before.kubernetes, etcd=before.etcd)
     note(scene, kubernetes="", etcd="")  # of an older release
     await scene.run(FromKept())
+
+
+def with_standby(scene: Scene, **versions: str) -> None:
+    """Node → the version of the API server that has served there."""
+    for name, version in versions.items():
+        containers = [{"name": "kube-apiserver", "image": f"registry.k8s.io/kube-apiserver:{version}"}]
+        content = json.dumps({"spec": {"containers": containers}}).encode()
+        scene.hosts[name].files[STANDBY_POD] = (content, 0o600)
+
+
+async def test_a_backup_is_compared_with_what_the_hosts_have_not_with_the_file(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    """After an upgrade through the API file and markers name the version from before."""
+    in_file = str(scene.make().cluster.kubernetes_version)
+    with_standby(scene, n1="v1.99.1", n2="v1.99.1", n3="v1.99.1")
+    for version in (in_file, "v1.98.4"):
+        with pytest.raises(Refused, match=rf"with Kubernetes {version}, and this cluster has v1\.99\.1:"):
+            await scene.run(replace(snapshot, kubernetes=version))
+        assert scene.etcd.acts == []
+    await scene.run(replace(snapshot, kubernetes="v1.99.1"))
+    assert noted(scene).kubernetes == "v1.99.1"
+    await scene.run(FromKept())
+
+
+async def test_in_the_middle_of_an_upgrade_a_backup_from_before_it_fits_and_one_of_it(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    with_standby(scene, n1="v1.98.4", n2="v1.99.1")
+    for version in ("v1.98.4", "v1.99.1"):
+        recovery, context = await scene.until(replace(snapshot, kubernetes=version), JudgeVersions)
+        assert await JudgeVersions(recovery).plan(context) == []
+    await scene.run(replace(snapshot, kubernetes="v1.98.4"))
+    assert noted(scene).kubernetes == "v1.99.1", "what is kept may have been written by the later one"
+
+
+async def test_where_no_host_says_what_it_has_the_file_does(scene: Scene, snapshot: FromSnapshot) -> None:
+    scene.hosts["n1"].files[STANDBY_POD] = (b"{", 0o600)
+    in_file = str(scene.make().cluster.kubernetes_version)
+    with pytest.raises(Refused, match=f"this cluster has {in_file}:"):
+        await scene.run(replace(snapshot, kubernetes="v1.98.4"))
+    await scene.run(replace(snapshot, kubernetes=in_file))
 
 
 def with_program(host: RecoveringHost, version: str) -> None:

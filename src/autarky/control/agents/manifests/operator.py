@@ -15,11 +15,13 @@ from autarky.control.control_nodes.manifests import AUTHORITIES, RECORD, authori
 from autarky.control.etcd.manifests.members import AGENTS_ROLE, GUARD, PLURAL
 from autarky.control.etcd.manifests.pods import TEMPLATE
 from autarky.control.leadership.manifests import one_per_node
+from autarky.control.rollout.manifests import secret_name
 from autarky.model import ports
 from autarky.model.components import (
     API_SERVER,
+    COMPONENTS,
     CONTROLLER_MANAGER,
-    KUBE_PROXY,
+    JUDGED,
     NAME_LABEL,
     OPERATOR,
     SCHEDULER,
@@ -132,12 +134,35 @@ def _in_the_cluster() -> list[Object]:
         # Creating one with a parameter requires the right to read every object that may be a parameter. The API server
         # checks that by the name "*", which no object can have: this grants no access to any ConfigMap.
         _rule("", ["configmaps"], ["get"], ["*"]),
+        *_to_check_before_an_upgrade(),
+    ]
+
+
+def _to_check_before_an_upgrade() -> list[Object]:
+    """What `control.upgrade.observe` reads and nothing above allows; it is all read there, and nothing is written."""
+    return [
+        # Webhooks that nothing answers for refuse what an upgrade writes: which there are, whether their Services have
+        # ready endpoints, and whether they are for kube-system, by its labels.
+        _rule(
+            "admissionregistration.k8s.io",
+            ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
+            ["list"],
+        ),
+        _rule("discovery.k8s.io", ["endpointslices"], ["list"]),
+        _rule("", ["services"], ["get"]),
+        _rule("", ["namespaces"], ["get"], [SYSTEM]),
+        # Which budgets would hold up the drains for kubelets, and which aggregated APIs are away.
+        _rule("policy", ["poddisruptionbudgets"], ["list"]),
+        _rule("apiregistration.k8s.io", ["apiservices"], ["list"]),
+        # Whether clients ask for APIs that the new version does not have, and how many objects there are of these.
+        {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
     ]
 
 
 def _in_the_system_namespace() -> list[Object]:
     hosted = WITH_STANDBY
-    kept = [f"autarky-last-good-{name}" for name in (*hosted, KUBE_PROXY)]
+    kept = [secret_name(name) for name in JUDGED]
+    judged = {kind: [n for n in JUDGED if COMPONENTS[n].kind == kind] for kind in ("DaemonSet", "Deployment")}
     retired = [retired_name(name) for name in hosted]
     return [
         # Its own lease: created without a name in the request, hence a rule of its own.
@@ -155,10 +180,10 @@ def _in_the_system_namespace() -> list[Object]:
         # A pod that makes or removes a backup (it creates Deployments and DaemonSets anyway).
         _rule("", ["pods"], ["create"]),
         # The workloads and their revisions. A rollback replaces their template, and so does a change of arguments
-        # (except for kube-proxy).
+        # (except for kube-proxy and the add-ons).
         _rule("apps", ["daemonsets", "deployments", "replicasets", "controllerrevisions"], WATCH),
-        _rule("apps", ["daemonsets"], ["update"], [API_SERVER, KUBE_PROXY]),
-        _rule("apps", ["deployments"], ["update"], [CONTROLLER_MANAGER, SCHEDULER]),
+        _rule("apps", ["daemonsets"], ["update"], judged["DaemonSet"]),
+        _rule("apps", ["deployments"], ["update"], judged["Deployment"]),
         # Moving a level deletes its workload, or creates it again as it was (`create` cannot be limited to names).
         _rule("apps", ["daemonsets"], ["get", "delete"], [API_SERVER]),
         _rule("apps", ["deployments"], ["get", "delete"], [CONTROLLER_MANAGER, SCHEDULER]),

@@ -23,10 +23,10 @@ class Side:
 
 
 def refuse_unfit(archive: Side, cluster: Side) -> None:
-    """Refused where it is of another cluster, or of another version than the cluster can read."""
+    """Refused where it is of another cluster, or of another version than the file asks for on new machines."""
     refuse_another_cluster(archive, cluster)
     refuse_newer_etcd(archive.etcd, cluster.etcd)
-    refuse_another_kubernetes(archive.kubernetes, cluster.kubernetes)
+    refuse_another_file(archive.kubernetes, cluster.kubernetes)
 
 
 def refuse_another_cluster(archive: Side, cluster: Side) -> None:
@@ -50,14 +50,31 @@ def refuse_newer_etcd(data: str, cluster: str) -> None:
         )
 
 
-def refuse_another_kubernetes(data: str, cluster: str) -> None:
-    if _version(data) != _version(cluster):
+def refuse_another_kubernetes(data: str, *cluster: str) -> None:
+    """cluster: the versions that its API servers have. While an upgrade is under way these are two, and the data of
+    either fits."""
+    if _version(data) not in map(_version, cluster):
         raise Refused(
             OWN_VERSION,
-            f"it was made with Kubernetes {data}, and this cluster has {cluster}: its control"
+            f"it was made with Kubernetes {data}, and this cluster has {' and '.join(cluster)}: its control"
             " plane in the API would not fit what is on the nodes",
-            f"bring the cluster to {data} first",
+            f"use a backup of that version, or bring the cluster to {data} first",
         )
+
+
+def refuse_another_file(data: str, in_file: str) -> None:
+    """For new machines, which have no version yet but the one that they are prepared for."""
+    if _version(data) != _version(in_file):
+        raise Refused(
+            OWN_VERSION,
+            f"the backup was made with Kubernetes {data}, and the file says {in_file}",
+            f'write kubernetesVersion: "{data.removeprefix("v")}" in the file; another version is for later'
+            " (`autarky upgrade`)",
+        )
+
+
+def refuse_no_version(data: str) -> None:
+    _version(data)
 
 
 def _short(ca: str | None) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 
 from autarky import places
+from autarky.control.backup.decide.written_by import excerpt
 from autarky.model.components import NAME_LABEL
 from autarky.render import pods
 from autarky.render.cluster_record import CONFIG_MAP
@@ -35,18 +36,17 @@ def name(uid: str, verb: str, attempt: int) -> str:
 
 
 def pod(backup: Object, verb: str, node: str, attempt: int, *, image: str, plane: Object | None) -> Object:
-    """plane: the ControlPlane, which goes into the archive for people to read."""
+    """plane: the ControlPlane, which says with which version the archive is to be read, and goes into it."""
     meta, spec = backup["metadata"], backup["spec"]
     s3 = spec["target"].get("s3")
     request = {
         "verb": verb,
         "backup": meta["name"],
-        "uid": meta["uid"],
         "node": node,
         "target": spec["target"],
         "encryption": spec["encryption"],
         "file": (backup.get("status") or {}).get("file", ""),
-        "controlPlane": {} if plane is None else {"spec": plane["spec"]},
+        "controlPlane": excerpt(plane),
     }
     directory = spec["target"].get("directory")
     outside = directory is not None and not f"{directory}/".startswith(f"{places.HOST_ROOT}/")

@@ -27,9 +27,11 @@ from enum import Enum
 
 from autarky.control.slots.decide.pivot import Health, Slot
 
-PROVEN_SECONDS = 60.0
-"""How long a hosted pod must have been healthy: a server with a broken flag or certificate fails at once or
-within its own start limits; one minute also covers the first renewals of leases and watches."""
+PROVEN_SECONDS = 40.0
+"""How long a hosted pod must have been healthy: a server with a broken flag or certificate fails at once or within its
+own start limits; one whose liveness check fails is ended by its kubelet after half a minute (three checks, one each
+10 s, where nobody says otherwise). It also covers the first renewals of leases. An upgrade waits for it once before the
+API servers' clients may follow, and is much of its time."""
 LONGEST_GAP_SECONDS = 5.0
 """Two healthy observations further apart than this prove nothing about the time between them."""
 STALE_SECONDS = 5.0

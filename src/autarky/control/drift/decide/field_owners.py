@@ -14,6 +14,9 @@ from autarky.parsing import parsed
 
 OURS = "autarky-"
 """Prefix of our own field managers of server-side apply."""
+CONTROLLERS = ("kube-controller-manager", "kube-apiserver", "kube-scheduler", "kubelet")
+"""What these write is no edit."""
+HIDDEN = "(not shown)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +38,24 @@ class Edit:
 
 
 def edits(subject: str, differences: Sequence[Difference], live: Object) -> list[Edit]:
-    """The edits of the object by others, field by field."""
+    """The edits of the object by others, field by field. The values of a Secret are not shown (rule 7)."""
     found = []
     for one in differences:
         manager, since = last_writer(live, one.path)
-        found.append(Edit(subject, one.field, text_of(one.applied), text_of(one.live), manager, since))
+        values = (HIDDEN, HIDDEN) if live.get("kind") == "Secret" else (text_of(one.applied), text_of(one.live))
+        found.append(Edit(subject, one.field, *values, manager, since))
     return found
+
+
+def other_writers(live: Object) -> list[str]:
+    """The field managers besides ours, and besides Kubernetes' own controllers, that own fields of the object. Empty
+    also where the API does not know."""
+    names = {
+        str(entry.get("manager", ""))
+        for entry in live["metadata"].get("managedFields") or ()
+        if not entry.get("subresource")
+    }
+    return sorted(name for name in names if name and not name.startswith((OURS, *CONTROLLERS)))
 
 
 def last_writer(live: Object, path: Path) -> tuple[str, str]:

@@ -121,6 +121,14 @@ class Judged:
     troubles: Mapping[str, str]
 
 
+_SLOW = "its disk is slow: "
+
+
+def is_only_slow(trouble: str) -> bool:
+    """Whether what a member says of itself is no more than that its disk is slow: it serves, and may do so for ever."""
+    return trouble.startswith(_SLOW) and "; " not in trouble
+
+
 def judge(figures: Figures, fsync: float | None, memory: Memory) -> Judged:
     """fsync: the 99th percentile since the last look; None where it is not known."""
     memory = _disk(fsync, replace(memory, near=_is_near(figures, memory)))
@@ -132,7 +140,7 @@ def judge(figures: Figures, fsync: float | None, memory: Memory) -> Judged:
         )
     if memory.slow:
         troubles["EtcdDiskSlow"] = (
-            f"its disk is slow: for minutes one in a hundred writes to etcd's log took more than"
+            f"{_SLOW}for minutes one in a hundred writes to etcd's log took more than"
             f" {SLOW_FSYNC * 1000:.0f} ms, which delays every write of the API and may cost etcd its leader"
         )
     return Judged(memory, troubles)

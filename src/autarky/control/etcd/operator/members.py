@@ -17,6 +17,7 @@ from autarky.control.base.operator_view import View, current
 from autarky.control.common.pods import internal_address
 from autarky.control.control_nodes.decide.procedure import Step
 from autarky.control.etcd.decide import wanted as etcd_wanted
+from autarky.control.etcd.decide.figures import is_only_slow
 from autarky.control.etcd.decide.wanted import ControlNode, Existing, InForce, Write
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
@@ -222,4 +223,6 @@ def _settled(objects: list[Object], found: etcd_wanted.Wanted, odd: Mapping[str,
     if found.in_force is not None:
         names = found.in_force.names
         force = {"everyControlNode": True} if names is None else {"members": list(names)}
-    return Settled(len(wanted), tuple(moving), etcd_wanted.even_count(wanted), found.refused, force, troubles)
+    only_slow = all(is_only_slow(trouble) for trouble in said.values() if trouble)
+    even = etcd_wanted.even_count(wanted)
+    return Settled(len(wanted), tuple(moving), even, found.refused, force, troubles, only_slow=only_slow)

@@ -2,8 +2,9 @@
 
 The operator restores workloads from what it has kept (`autarky-retired-…`, `autarky-last-good-…`) and trusts nodes by
 its own records, agents create etcd's pod from a template, and hosted pods mount Secrets and ConfigMaps that are named
-by their content. RBAC cannot restrict `create` by name, and `protection` guards only what has autarky's label. So
-whoever may create ConfigMaps in kube-system could create one under such a name before we do.
+by their content; CoreDNS has its Corefile by a fixed name. RBAC cannot restrict `create` by name, and `protection`
+guards only what has autarky's label. So whoever may create ConfigMaps in kube-system could create one under such a name
+before we do.
 
 The controller-manager's publisher writes into each namespace which CA pods trust. With another CA the operator and the
 add-ons trust no API server; and if somebody also makes that ConfigMap immutable, the publisher cannot fix it.
@@ -22,6 +23,7 @@ from __future__ import annotations
 import re
 
 from autarky.control.addons import ADD_ONS
+from autarky.control.drift.decide.applied import EDITABLE
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.guards.manifests.policies import MAY, changes, policy
 from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, SCHEDULER
@@ -33,7 +35,8 @@ _BY_CONTENT = (API_SERVER, CONTROLLER_MANAGER, SCHEDULER, *(one.component for on
 PUBLISHED = "kube-root-ca.crt"
 PUBLISHER = f"system:serviceaccount:{SYSTEM}:root-ca-cert-publisher"
 """Who writes it, by Kubernetes' own role, before the policy exists and after."""
-PATTERN = f"^(autarky-.*|{etcd.TEMPLATE}|{PUBLISHED.replace('.', '[.]')}|({'|'.join(_BY_CONTENT)})-[0-9a-f]{{10}})$"
+_BY_NAME = "|".join((etcd.TEMPLATE, *EDITABLE, PUBLISHED.replace(".", "[.]")))
+PATTERN = f"^(autarky-.*|{_BY_NAME}|({'|'.join(_BY_CONTENT)})-[0-9a-f]{{10}})$"
 
 
 def is_reserved(name: str) -> bool:

@@ -2,8 +2,9 @@
 
 A revision that ran and was not healthy is condemned: when it is applied again, it is rolled back at once, and with a
 longer delay each further time, so that two tools which do not agree do not fight at full speed. A revision of which no
-container ever ran is not condemned: what was missing (a registry, a Secret) may be there now. It gets its full time
-again, and stays at least for the same delay.
+container ever ran is not condemned: what was missing (a registry, a Secret) may be there now. Nor is one that ran with
+a configuration that had been edited (the Corefile), which may be the cause, and corrected now. Such a revision gets its
+full time again, and stays at least for the same delay.
 
 A verdict expires when the revision has not been wanted for EXPIRES_SECONDS, watched by one operator: a new leader
 counts from zero, so it expires later, never sooner. TRY_AGAIN, on the workload, clears all verdicts at once.
@@ -25,18 +26,19 @@ TRY_AGAIN = "autarky.dev/try-again"
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A revision that was rolled back: how often, and why the last time. never_ran: none of its containers was ever
-    created."""
+    created. edited: what is made to be edited was not as the last good revision had it."""
 
     revision: str
     count: int
     sentence: str
     by_skew: bool = False
     never_ran: bool = False
+    edited: bool = False
 
     @property
     def condemns(self) -> bool:
         """Whether it is rolled back when applied again, whatever its pods do then. (Versions are judged again.)"""
-        return not self.by_skew and not self.never_ran
+        return not (self.by_skew or self.never_ran or self.edited)
 
     @property
     def delay(self) -> float:
@@ -52,6 +54,8 @@ class Failure:
             return "applied again, it is judged against the versions that run then"
         if self.never_ran:
             return "nothing of it ever ran: to try it again, apply it again"
+        if self.edited:
+            return "its configuration has been edited, which may be the cause: to try it again, apply it again"
         command = f"kubectl -n kube-system annotate {workload} {TRY_AGAIN}=now"
         when = f"after {self.delay:.0f} s" if self.delay else "at once"
         return f"applied again within the hour, it goes back {when}; to try it again, first run `{command}`"
@@ -81,6 +85,11 @@ class Record:
     def with_good(self, revision: str, start: float | None = None) -> Record:
         """The revision is healthy; earlier rollbacks of it are forgotten."""
         return replace(self.without(revision), good=revision, current=None, start=start)
+
+    def with_edited(self, revision: str) -> Record:
+        """The failure of this revision may have been that of a configuration that was edited."""
+        found = tuple(replace(one, edited=True) if one.revision == revision else one for one in self.failures)
+        return replace(self, failures=found)
 
     def with_failure(self, revision: str, sentence: str, *, by_skew: bool, never_ran: bool = False) -> Record:
         before = self.failure(revision)

@@ -18,6 +18,9 @@ from autarky.model.patience import SLOW_ROLLOUT
 OWN_SECONDS = 60.0
 """Minimum time for which a pod is judged, from its own start: its predecessor drains for 15 s and more before that.
 Where starts fit into it, as they usually do, the configured limit applies."""
+UNMADE_SECONDS = 120.0
+"""How long there may be no pod at all of a revision that the controllers have seen. They make the first within seconds,
+or, while nodes are away, when the operator goes on without these (`decide.stepping.AWAY_SECONDS`)."""
 FACTOR = 2.0
 """Starts differ, and the kubelet's work before the container's start is not in the figure."""
 

@@ -10,7 +10,7 @@ Contract: `decide(observed)` names a pod only if all of this holds:
   template;
 - every node that it counts is away, which is not Ready for AWAY_SECONDS (rule 2: a node that has just fallen silent is
   not gone); except for one that lags: a worker whose pod has not become available for LAG_SECONDS. If a second one
-  lags, the template is in doubt (`decide.verdict`), and the rollout stops;
+  lags that is not away, the template is in doubt (`decide.verdict`), and the rollout stops;
 - every other node is Ready and has one pod, which is available: no other living pod is stopping or starting;
 - the pod is on a living node, and not of the wanted revision.
 So one living pod is replaced at a time, as if the skipped nodes did not belong to the DaemonSet; control nodes first,
@@ -46,7 +46,7 @@ class Pod:
 @dataclass(frozen=True, slots=True)
 class Place:
     """A node that the DaemonSet selects. ending: whether a pod of it terminates there. trusted: it is a control node.
-    lags: it is Ready and has been `on_its_way` for LAG_SECONDS."""
+    lags: it has been `on_its_way` for LAG_SECONDS."""
 
     node: str
     ready: bool
@@ -64,8 +64,9 @@ class Place:
 
     @property
     def on_its_way(self) -> bool:
-        """A worker that is Ready and has no available pod: it lags, if that lasts."""
-        return self.ready and not self.trusted and (self.counted or self.ending)
+        """A worker that has no available pod: it lags, if that lasts. Whatever it says of itself meanwhile: one that is
+        Ready now and then would be neither away nor late, and hold up everybody else."""
+        return not self.trusted and (self.counted or self.ending)
 
     @property
     def passed_over(self) -> bool:
@@ -165,7 +166,7 @@ def _without(observed: Observed) -> str:
 
 def _names(observed: Observed, *, lags: bool) -> list[str]:
     """Names of the skipped nodes."""
-    return sorted(place.node for place in observed.places if place.passed_over and place.lags is lags)
+    return sorted(one.node for one in observed.places if one.passed_over and (one.lags and not one.away) is lags)
 
 
 def most_unavailable(strategy: Mapping[str, object], desired: int) -> int | None:

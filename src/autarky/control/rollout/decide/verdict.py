@@ -1,4 +1,4 @@
-"""Whether a rollout of a hosted control plane component has succeeded, and when it is rolled back automatically.
+"""Whether a rollout of a hosted component or of an add-on has succeeded, and when it is rolled back automatically.
 
 Contract: `decide(observed, memory, record, policy, now)` is pure. `record` is stored permanently: the last revision
 that was healthy, and the revisions that were rolled back. `memory` lives as long as the process and may be lost at any
@@ -10,15 +10,19 @@ The rules (docs/concepts.md, "Safety rules"):
   run side by side; but the new pod gets at least OWN_SECONDS, or the limit where that is less. Where the last good
   revision was slow to start it gets longer, whatever the limit (`decide.limits`).
 - Clocks stand still while etcd is down (rule 9) or while the observations may be stale (rule 2).
-- DaemonSets (API servers and kube-proxy) succeed when a pod has been Ready without interruption for PROVEN_SECONDS on
-  every Ready node that needs one (for SETTLE_SECONDS while there is no last good revision). Scheduler and
+- DaemonSets (API servers, kube-proxy, the network) succeed when a pod has been Ready without interruption for
+  PROVEN_SECONDS on every Ready node that needs one (for SETTLE_SECONDS while there is no last good revision). So does
+  CoreDNS, a Deployment of which any node may have any number of pods: when as many pods as are wanted exist, and each
+  one on a Ready node has been Ready for as long, at least one. Pods for which there is no node, or none that is Ready,
+  say nothing: there may be too few nodes. With no pods wanted nothing is judged. Scheduler and
   controller-manager succeed when a pod of the new revision has led: their readiness proves nothing. A Ready pod of
   theirs is judged once the lease has been free for it to take for REACH_SECONDS: not while an old pod or a standby
   leads that has not given way. A pod that did not take a free lease is judged from then on, whoever leads.
 - An API server that has served is not rolled back for a blip: only when it was not Ready for BLIP_SECONDS in total.
 - What runs on workers is known only from their kubelets. A single worker neither causes a rollback nor prevents
   success: the node may be faulty, or belong to somebody who wants to block rollouts. Two workers, or one control node,
-  are evidence against the revision.
+  are evidence against the revision. A Deployment that has pods on no other node fails there, and stays.
+- A revision of which no pod is made at all for UNMADE_SECONDS is rolled back: admission refuses them, or a quota.
 - A version that breaks the skew rules (rule 4) is rolled back at once.
 - The target is the last revision that was healthy. A revision that was healthy once is never rolled back for later
   trouble, and without a target nothing is rolled back.
@@ -35,11 +39,12 @@ from enum import Enum
 from types import MappingProxyType
 
 from autarky.control.rollout.decide.failures import EXPIRES_SECONDS, Record
-from autarky.control.rollout.decide.limits import Policy
+from autarky.control.rollout.decide.limits import UNMADE_SECONDS, Policy
+from autarky.control.rollout.decide.observed import Leader, Lease, Observed, Pod
 
-PROVEN_SECONDS = 60.0
+PROVEN_SECONDS = 40.0
 """How long an API server must have been Ready without interruption, as for a checkpoint: a revision that exits half a
-minute after each start (by a memory limit, say) must not replace one that ran for days."""
+minute after each start (by its liveness check, or a memory limit) must not replace one that ran for days."""
 SETTLE_SECONDS = 10.0
 """The same while no revision is known to be good: as long as the node agents wait before they withdraw the standby."""
 BLIP_SECONDS = 10.0
@@ -55,75 +60,11 @@ REACH_SECONDS = 5.0
 As long as the node agents wait before they activate a standby."""
 
 
-class Leader(Enum):
-    """Who renews the lease of a level 3 component, as far as the holder's host and the pods there show.
-
-    OLD: possibly a pod of the old revision; then a Ready new one cannot be blamed.
-    STANDBY: possibly a standby. The node agents make it give way to a pod that they trust.
-    OTHER: unknown.
-    """
-
-    NEW = "new"
-    OLD = "old"
-    STANDBY = "standby"
-    OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """version: changes with each renewal. free: it was released, and nobody has taken it."""
-
-    leader: Leader
-    version: str
-    free: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """A pod of the new revision that is not terminating. trouble: what is wrong with its container, as a clause.
-    never_ran: whether its kubelet reports that no container of it was ever created. start: seconds until it was Ready,
-    where a trusted node reports them."""
-
-    name: str
-    node: str
-    ready: bool
-    trouble: str = ""
-    never_ran: bool = False
-    start: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """One workload as it is now.
-
-    revision: the hash of the template that is wanted now.
-    known:    False while the controllers have not observed that template, or while a source may be stale.
-    nodes:    the Ready nodes on which the workload may have a pod.
-    ending:   those on which a pod of another revision terminates, for which the next one has to wait.
-    skew:     how the revision's version breaks rule 4; empty when it does not.
-    lease:    of scheduler and controller-manager; None for DaemonSets.
-    trusted:  the nodes on which one failure is enough to blame the revision; None: all of them.
-    """
-
-    revision: str
-    known: bool
-    etcd_up: bool
-    nodes: frozenset[str]
-    pods: tuple[Pod, ...]
-    skew: str = ""
-    lease: Lease | None = None
-    ending: frozenset[str] = frozenset()
-    trusted: frozenset[str] | None = None
-
-    def trusts(self, node: str) -> bool:
-        return self.trusted is None or node in self.trusted
-
-
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Of the revision on one node, in seconds: how long it has waited for the previous pod, been judged, been Ready
-    without interruption, and been away (not Ready) since a pod of it was first Ready there. served: whether one was.
-    start: how long that pod took until then."""
+    """Of the revision on one node, or of one of its pods (`Pod.key`), in seconds: how long it has waited for the
+    previous pod, been judged, been Ready without interruption, and been away (not Ready) since a pod of it was first
+    Ready there. served: whether one was. start: how long that pod took until then."""
 
     waited: float = 0.0
     judged: float = 0.0
@@ -143,7 +84,9 @@ NO_TIMES: Mapping[str, float] = MappingProxyType({})
 class Memory:
     """looked: when (monotonic seconds) everything was seen last; None: the clocks have stood still since.
 
-    since: when the revision was first seen. lease, renewed: the lease's version and when it last changed.
+    since: when the revision was first seen. watched: for how many seconds it has been judged since; unmade: for how
+    many without a break no pod of it was made.
+    lease, renewed: the lease's version and when it last changed.
     new_leads_from: the lease's version from which on only pods of the new revision could hold it.
     reach: pod that has been Ready → seconds for which the lease has been free for it. missed: the pods that did not
     take it.
@@ -154,6 +97,8 @@ class Memory:
     revision: str | None = None
     since: float = 0.0
     looked: float | None = None
+    watched: float = 0.0
+    unmade: float = 0.0
     clocks: Mapping[str, Clock] = field(default_factory=lambda: NO_CLOCKS)
     lease: str | None = None
     renewed: float = 0.0
@@ -176,7 +121,8 @@ class Verdict(Enum):
 class Decision:
     """record: what must be stored before anything else is done; pod: the one that failed, if any.
 
-    settled: nothing will change without a new observation.
+    settled: nothing will change without a new observation. left: seconds in which it is decided at the latest, as long
+    as the pods that there are now stay as they are; None where that is not known.
     """
 
     verdict: Verdict
@@ -185,6 +131,7 @@ class Decision:
     sentence: str
     pod: Pod | None = None
     settled: bool = False
+    left: float | None = None
 
 
 def decide(observed: Observed, memory: Memory, record: Record, policy: Policy, now: float) -> Decision:
@@ -196,6 +143,9 @@ def decide(observed: Observed, memory: Memory, record: Record, policy: Policy, n
     if observed.revision == record.good:
         memory = Memory(observed.revision, now, gone=memory.gone)
         return Decision(Verdict.HEALTHY, memory, record, "this revision is the last good one", settled=True)
+    if observed.replicas == 0:
+        memory = replace(memory, looked=None)
+        return Decision(Verdict.HEALTHY, memory, record, "no pods are wanted: nothing is judged", settled=True)
     if not observed.etcd_up or not observed.known:
         why = "what the operator sees may be stale" if observed.etcd_up else "etcd is down"
         return Decision(Verdict.WAIT, replace(memory, looked=None), record, f"{why}: nothing is judged")
@@ -227,14 +177,21 @@ def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, n
     if late is not None:
         never_ran = _never_ran(observed, memory)
         return _failed(_blame(late, policy), late, memory, record, policy, now, never_ran=never_ran)
-    settled = not observed.pods and not observed.nodes & observed.ending
-    return Decision(Verdict.WAIT, memory, record, _progress(observed, memory, policy), settled=settled)
+    if memory.unmade >= max(UNMADE_SECONDS, policy.longest):
+        sentence = f"no pod of it was made within {memory.unmade:.0f} s: events of its controller say why"
+        return _failed(sentence, None, memory, record, policy, now, never_ran=True)
+    if (alone := _fails_on_the_only_node(observed, memory, policy)) is not None:
+        sentence = f"{_blame(alone, policy)}; a single worker causes no rollback, and no other node has a pod of it"
+        return Decision(Verdict.FAILED, memory, record, sentence, alone)
+    settled = not observed.pods and not observed.nodes & observed.ending and not observed.due
+    said = _progress(observed, memory, policy)
+    return Decision(Verdict.WAIT, memory, record, said, settled=settled, left=_left(observed, memory, policy))
 
 
 def never_served(observed: Observed, memory: Memory) -> frozenset[str]:
     """The names of the pods that cannot be serving requests: their graceful termination need not be awaited."""
     return frozenset(
-        pod.name for pod in observed.pods if not pod.ready and not memory.clocks.get(pod.node, NO_CLOCK).served
+        pod.name for pod in observed.pods if not pod.ready and not memory.clocks.get(pod.key, NO_CLOCK).served
     )
 
 
@@ -246,16 +203,18 @@ def _advanced(observed: Observed, memory: Memory, settle: float, now: float) -> 
     Ready that prove a revision."""
     step = min(now - memory.looked, LONGEST_STEP) if memory.looked is not None else 0.0
     memory = _reach_counted(observed, _lease_followed(observed, memory, now), step, now)
-    kept = {node: replace(clock, ready=0.0) for node, clock in memory.clocks.items() if node in observed.nodes}
+    counts = observed.nodes if observed.replicas is None else {pod.key for pod in observed.pods}
+    kept = {key: replace(clock, ready=0.0) for key, clock in memory.clocks.items() if key in counts}
     for node in (observed.nodes & observed.ending) - {pod.node for pod in observed.pods}:
         clock = memory.clocks.get(node, NO_CLOCK)
         kept[node] = replace(clock, ready=0.0, waited=clock.waited + step)
     for pod in observed.pods:
         if pod.node in observed.nodes:
-            clock = _run_on(memory.clocks.get(pod.node, NO_CLOCK), pod, step, settle)
+            clock = _run_on(memory.clocks.get(pod.key, NO_CLOCK), pod, step, settle)
             blameless = pod.ready and _cannot_lead(pod, observed, memory, now)
-            kept[pod.node] = clock if blameless else replace(clock, judged=clock.judged + step)
-    return replace(memory, looked=now, clocks=kept)
+            kept[pod.key] = clock if blameless else replace(clock, judged=clock.judged + step)
+    unmade = memory.unmade + step if observed.due else 0.0
+    return replace(memory, looked=now, watched=memory.watched + step, unmade=unmade, clocks=kept)
 
 
 def _run_on(clock: Clock, pod: Pod, step: float, settle: float) -> Clock:
@@ -309,11 +268,20 @@ def _has_succeeded(observed: Observed, memory: Memory, policy: Policy) -> str | 
         # The lease was renewed while no other process could have done it.
         has_led = memory.new_leads_from is not None and observed.lease.version != memory.new_leads_from
         return "" if has_led else None
-    lacking = sorted(node for node in observed.nodes if not memory.clocks.get(node, NO_CLOCK).proven)
+    if observed.made < (observed.replicas or 0):
+        return None
+    lacking = sorted(_unproven(observed, memory))
     if not lacking:
-        return "" if observed.nodes else None
-    alone = lacking[0] if len(lacking) == 1 < len(observed.nodes) and not observed.trusts(lacking[0]) else None
+        return "" if observed.places else None
+    alone = lacking[0] if len(lacking) == 1 < len(observed.places) and not observed.trusts(lacking[0]) else None
     return alone if alone is not None and _lags(alone, observed, memory, policy) else None
+
+
+def _unproven(observed: Observed, memory: Memory) -> frozenset[str]:
+    """The nodes where the revision has yet to prove itself."""
+    if observed.replicas is None:
+        return frozenset(node for node in observed.nodes if not memory.clocks.get(node, NO_CLOCK).proven)
+    return frozenset(pod.node for pod in observed.pods if not memory.clocks.get(pod.key, NO_CLOCK).proven)
 
 
 def _slowest_start(memory: Memory) -> float | None:
@@ -324,6 +292,8 @@ def _lags(node: str, observed: Observed, memory: Memory, policy: Policy) -> bool
     """Whether the revision's time there is up: also where the previous pod does not finish terminating."""
     if any(pod.node == node for pod in _late(observed, memory, policy)):
         return True
+    if observed.replicas is not None:  # a worker may have its pod replaced again and again, and none is ever late
+        return memory.watched >= policy.longest
     clock = memory.clocks.get(node, NO_CLOCK)
     return node in observed.ending and clock.waited + clock.judged >= policy.longest
 
@@ -332,7 +302,7 @@ def _late(observed: Observed, memory: Memory, policy: Policy) -> list[Pod]:
     """The pods whose time is up."""
     late = []
     for pod in observed.pods:
-        clock = memory.clocks.get(pod.node, NO_CLOCK)
+        clock = memory.clocks.get(pod.key, NO_CLOCK)
         settles = observed.lease is None and _settles(pod, clock)
         had_its_time = clock.judged >= policy.own and clock.waited + clock.judged >= policy.longest
         if had_its_time and not settles and _may_be_blamed(pod, observed, memory):
@@ -347,6 +317,12 @@ def _blamed(observed: Observed, late: Sequence[Pod]) -> Pod | None:
     return enough[0] if enough else None
 
 
+def _fails_on_the_only_node(observed: Observed, memory: Memory, policy: Policy) -> Pod | None:
+    """A pod of a Deployment of which no other node has any, so that no other node will decide."""
+    late = _late(observed, memory, policy) if observed.replicas is not None else []
+    return late[0] if late and len(observed.places) == 1 else None
+
+
 def _may_be_blamed(pod: Pod, observed: Observed, memory: Memory) -> bool:
     """A Ready pod of scheduler or controller-manager only when it did not take a free lease."""
     return not pod.ready or observed.lease is None or pod.name in memory.missed
@@ -355,7 +331,7 @@ def _may_be_blamed(pod: Pod, observed: Observed, memory: Memory) -> bool:
 def _never_ran(observed: Observed, memory: Memory) -> bool:
     """Whether no unhealthy pod has ever run, so that they say nothing about the revision."""
     ill = [pod for pod in observed.pods if not pod.ready]
-    served = any(memory.clocks.get(pod.node, NO_CLOCK).served for pod in ill)
+    served = any(memory.clocks.get(pod.key, NO_CLOCK).served for pod in ill)
     return bool(ill) and all(pod.never_ran for pod in ill) and not served
 
 
@@ -397,14 +373,27 @@ def _failed(
     return Decision(Verdict.ROLL_BACK, memory, after, message, pod)
 
 
+def _left(observed: Observed, memory: Memory, policy: Policy) -> float | None:
+    """Until each pod is proven, or its time is up."""
+
+    def of(pod: Pod) -> float:
+        clock = memory.clocks.get(pod.key, NO_CLOCK)
+        if pod.ready and observed.lease is None:
+            return 0.0 if clock.proven else PROVEN_SECONDS - clock.ready
+        return max(policy.own - clock.judged, policy.longest - clock.waited - clock.judged)
+
+    return max((max(0.0, of(pod)) for pod in observed.pods), default=None)
+
+
 def _progress(observed: Observed, memory: Memory, policy: Policy) -> str:
     if not observed.pods:
-        return "no pod of this revision is on a Ready node yet"
+        what = "was made" if observed.due else "is on a Ready node"
+        return f"no pod of this revision {what} yet"
     if observed.lease is not None and observed.lease.leader is Leader.STANDBY and not memory.missed:
         return "a standby leads: Ready pods of this revision are not judged until it has given way"
     if late := _late(observed, memory, policy):
         return f"{_blame(late[0], policy)}; a single worker causes no rollback: the other nodes decide"
-    clocks = [memory.clocks.get(pod.node, NO_CLOCK) for pod in observed.pods]
+    clocks = [memory.clocks.get(pod.key, NO_CLOCK) for pod in observed.pods]
     slowest = max(clock.waited + clock.judged for clock in clocks)
     what = "to lead" if observed.lease is not None else "to be healthy"
     return f"waiting for this revision {what}: {slowest:.0f} s of {policy.longest:.0f} s"

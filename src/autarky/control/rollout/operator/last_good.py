@@ -20,17 +20,18 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from autarky.control.base.own_objects import write
+from autarky.control.drift.decide.applied import is_editable
 from autarky.control.rollout.decide.failures import Failure, Record
+from autarky.control.rollout.manifests import TEMPLATE, TYPE, is_last_good, secret_name
 from autarky.errors import UserError
 from autarky.parsing import parsed
 from autarky.ports import Kube, Object
-from autarky.render.values import SYSTEM, is_ours, metadata
+from autarky.render.values import SYSTEM, metadata
 
 LARGEST = (1 << 20) - (16 << 10)
 """Bytes of content: the API admits 1 MiB in a Secret. The rest is for failures that are recorded later."""
 NAMED = 3
 """How many of the objects that are too large together a message names."""
-TYPE = "autarky.dev/last-good"
 Reference = tuple[str, str]
 """(kind, name) of a Secret or ConfigMap."""
 
@@ -47,14 +48,10 @@ class LastGood:
         return replace(self, record=record)
 
 
-def secret_name(component: str) -> str:
-    return f"autarky-last-good-{component}"
-
-
 async def load(kube: Kube, component: str) -> LastGood:
     """What is stored, or nothing."""
     secret = await kube.get("v1", "Secret", secret_name(component), SYSTEM)
-    if secret is None or not is_ours(secret) or secret.get("type") != TYPE:
+    if secret is None or not is_last_good(secret):
         return LastGood()
     try:
         return _decoded(secret.get("data") or {})
@@ -108,8 +105,23 @@ async def restore(kube: Kube, kept: LastGood) -> list[str]:
 
 async def differing(kube: Kube, kept: LastGood) -> list[str]:
     """A sentence for each of the kept objects that has changed. Nothing overwrites it: its present content may be
-    intended, and an immutable object would have to be deleted first."""
+    intended, and an immutable object would have to be deleted first. What is made to be edited has not gone wrong by an
+    edit."""
     return [sentence for copy in kept.objects if (sentence := await _difference(kube, copy))]
+
+
+async def edited(kube: Kube, kept: LastGood) -> list[str]:
+    """Those that are made to be edited, and differ: "ConfigMap coredns"."""
+    found = []
+    for copy in kept.objects:
+        live = await kube.get("v1", copy["kind"], copy["metadata"]["name"], SYSTEM) if is_editable(copy) else None
+        if live is not None and not _same_content(live, copy):
+            found.append(f"{copy['kind']} {copy['metadata']['name']}")
+    return found
+
+
+def _same_content(live: Object, copy: Object) -> bool:
+    return all((live.get(part) or {}) == (copy.get(part) or {}) for part in ("data", "binaryData"))
 
 
 async def _difference(kube: Kube, copy: Object) -> str:
@@ -117,7 +129,9 @@ async def _difference(kube: Kube, copy: Object) -> str:
     live = await kube.get("v1", copy["kind"], copy["metadata"]["name"], SYSTEM)
     if live is None:
         return f"{name} is missing: restore it"
-    if any((live.get(part) or {}) != (copy.get(part) or {}) for part in ("data", "binaryData")):
+    if is_editable(live):
+        return ""
+    if not _same_content(live, copy):
         return f"the content of {name} differs from that of the last good revision: restore it"
     return ""
 
@@ -169,7 +183,7 @@ def _encoded(kept: LastGood) -> dict[str, str]:
         "current": record.current,
         "start.json": record.start,
         "failures.json": [asdict(failure) for failure in record.failures],
-        "template.json": kept.template,
+        TEMPLATE: kept.template,
         "objects.json": list(kept.objects),
     }
     return {
@@ -188,9 +202,9 @@ def _decoded(data: dict[str, str]) -> LastGood:
         for failure in documents["failures.json"]
     )
     record = Record(documents["revision"], failures, documents["current"], _start_in(documents))
-    if record.good is not None and documents["template.json"] is None:
+    if record.good is not None and documents[TEMPLATE] is None:
         raise ValueError("a good revision without its template")
-    template, objects = documents["template.json"], tuple(documents["objects.json"])
+    template, objects = documents[TEMPLATE], tuple(documents["objects.json"])
     if not {_reference(obj) for obj in objects} <= set(references(template) if template is not None else ()):
         raise ValueError("copies of objects that the template does not reference")
     return LastGood(record, template, objects)

@@ -1,4 +1,4 @@
-"""The controller that judges rollouts of the hosted levels 2 and 3, and rolls back those that fail.
+"""The controller that judges rollouts of the hosted levels 2 to 4, and rolls back those that fail.
 
 Contract: a decision is stored before it is carried out, so that an operator killed at any point continues where it
 was. The order of a rollback: store the record; restore the objects that the good template needs; write the event;
@@ -9,22 +9,33 @@ pods of which no container ever ran.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from autarky.control.base.controller import ClusterController
 from autarky.control.base.events import report
 from autarky.control.base.operator_view import View, current
+from autarky.control.common.shapes import image_of
 from autarky.control.common.skew import breaks_skew
 from autarky.control.rollout.decide import verdict as rollback
 from autarky.control.rollout.decide.failures import TRY_AGAIN, Record
 from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.decide.limits import Policy
+from autarky.control.rollout.decide.observed import Observed, Pod
 from autarky.control.rollout.operator import last_good
 from autarky.control.rollout.operator.last_good import LastGood
 from autarky.control.rollout.operator.trouble import has_never_run, last_words
-from autarky.control.rollout.operator.workloads import JUDGED, TWO_SLOTS, image_of, is_in_place, observe, workload
+from autarky.control.rollout.operator.workloads import (
+    JUDGED,
+    TWO_SLOTS,
+    is_add_on,
+    is_in_place,
+    judged_workload,
+    observe,
+    workload,
+)
 from autarky.errors import AutarkyError, Conflict, UserError
 from autarky.model.components import API_SERVER, OPERATOR, Component
 from autarky.ports import Clock, Kube, Object
@@ -43,9 +54,10 @@ HURRIED_SECONDS = 1
 class Rollouts(ClusterController):
     """etcd_up: whether a write succeeded just now. counted: called for each component that is rolled back.
 
-    For the status: `verdicts`: component → (verdict, sentence) of the last reconcile; `differing`: component that was
-    rolled back → a sentence for each object that the good revision needs and that has changed; `unkept`: component
-    whose revision is healthy → why it cannot be kept as the last good one.
+    For the status: `verdicts`: component → (verdict, sentence) of the last reconcile; `left`: component that is waited
+    for → in how many seconds it is decided; `differing`: component that was rolled back → a sentence for each object
+    that the good revision needs and that has changed; `unkept`: component whose revision is healthy → why it cannot be
+    kept as the last good one.
     """
 
     view: View
@@ -55,6 +67,7 @@ class Rollouts(ClusterController):
     counted: Callable[[str], None]
     name: ClassVar[str] = "rollouts"
     verdicts: dict[str, tuple[rollback.Verdict, str]] = field(default_factory=dict, init=False)
+    left: dict[str, float] = field(default_factory=dict, init=False)
     kept: dict[str, LastGood] = field(default_factory=dict, init=False)
     differing: dict[str, list[str]] = field(default_factory=dict, init=False)
     unkept: dict[str, str] = field(default_factory=dict, init=False)
@@ -83,10 +96,12 @@ class Rollouts(ClusterController):
 
     async def _judge(self, component: Component) -> bool:
         """Judge one workload; whether the verdict is settled until something is observed to change."""
-        live = workload(self.view, component)
+        live = judged_workload(self.view, component)
         policy = _policy(self.view)
         if live is None or policy is None or "deletionTimestamp" in live["metadata"]:
             self._forget(component)
+            if live is None and is_add_on(component):
+                self.kept.pop(component.name, None)  # what became of it is nobody's concern any more
             return True
         kept = await self._kept(component)
         if TRY_AGAIN in (live["metadata"].get("annotations") or {}):
@@ -97,6 +112,9 @@ class Rollouts(ClusterController):
         decision = rollback.decide(observed, memory, kept.record, policy, self.clock.monotonic())
         self._memory[component.name] = decision.memory
         self.verdicts[component.name] = (decision.verdict, decision.sentence)
+        self.left.pop(component.name, None)
+        if decision.left is not None:
+            self.left[component.name] = decision.left
         self.tell(f"{decision.verdict.value}: {decision.sentence}", component.name, revision=observed.revision)
         if decision.verdict is not rollback.Verdict.KEEP_AS_GOOD:
             self.unkept.pop(component.name, None)
@@ -110,6 +128,7 @@ class Rollouts(ClusterController):
         """The component is not hosted, or the requested state is not known."""
         self._memory.pop(component.name, None)
         self.verdicts.pop(component.name, None)
+        self.left.pop(component.name, None)
         self.unkept.pop(component.name, None)
 
     async def _pardon(self, component: Component, live: Object, kept: LastGood) -> bool:
@@ -120,6 +139,13 @@ class Rollouts(ClusterController):
         await self.kube.replace({**live, "metadata": {**live["metadata"], "annotations": annotations}})
         self.say("its rollbacks are forgotten: each revision is tried again", subject=component.name)
         return False
+
+    async def try_again(self, component: Component, revisions: Collection[str]) -> None:
+        """Forget that these revisions were rolled back: somebody asks for them again."""
+        kept = await self._kept(component)
+        record = functools.reduce(Record.without, revisions, kept.record)
+        if record != kept.record:
+            await self._store(component, kept.with_record(record))
 
     async def _kept(self, component: Component) -> LastGood:
         if component.name not in self.kept:
@@ -152,6 +178,8 @@ class Rollouts(ClusterController):
         If it were kept and another rollout in progress were rolled back, both would be good: neither would ever give
         way, and level 3 could not lead.
         """
+        if is_add_on(component):
+            return ""
         good = await self._good_images()
         api_servers = [image for one in TWO_SLOTS if one.name == API_SERVER and (image := good.pop(one.name, ""))]
         return breaks_skew(
@@ -186,17 +214,26 @@ class Rollouts(ClusterController):
         live: Object,
         kept: LastGood,
         decision: rollback.Decision,
-        observed: rollback.Observed,
+        observed: Observed,
     ) -> None:
-        if kept.template is None:
+        good = kept.template
+        if good is None:
             return
+        edited = await last_good.edited(self.kube, kept)
+        if edited:
+            kept = kept.with_record(kept.record.with_edited(observed.revision))
         await self._store(component, kept)
         self._differs(component, await last_good.restore(self.kube, kept))
-        await self._explain(component, live, kept.record, decision)
-        useless = frozenset() if component.leads_by_lease else rollback.never_served(observed, decision.memory)
+        hints = [
+            f"{name} has been edited since that revision was found healthy, and may be the cause" for name in edited
+        ]
+        await self._explain(component, live, kept.record, decision, hints)
+        # The pods of a Deployment wait for no place, and its controller would make others at once.
+        is_waited_for = component.kind == "DaemonSet"
+        useless = rollback.never_served(observed, decision.memory) if is_waited_for else frozenset[str]()
         never_ran = frozenset(name for name in useless if has_never_run(self._named(name)))
         await self._end(useless - never_ran, HURRIED_SECONDS)
-        if await self._exchange_template(live, kept.template):
+        if await self._exchange_template(live, good):
             await self._end(never_ran, 0)
             self.counted(component.name)
             self.say(
@@ -260,9 +297,11 @@ class Rollouts(ClusterController):
         await last_good.save(self.kube, component.name, kept)
         self.kept[component.name] = kept
 
-    async def _explain(self, component: Component, live: Object, record: Record, decision: rollback.Decision) -> None:
+    async def _explain(
+        self, component: Component, live: Object, record: Record, decision: rollback.Decision, hints: list[str]
+    ) -> None:
         """An event on the workload. A failure to write it does not stop the rollback."""
-        sentences = [decision.sentence, *self.differing[component.name]]
+        sentences = [decision.sentence, *self.differing[component.name], *hints]
         message = f"Rolling back to the last healthy revision: {'. '.join(sentences)}."
         failed = self._pod(decision.pod)
         words = await last_words(self.kube, failed) if failed is not None else ""
@@ -275,7 +314,7 @@ class Rollouts(ClusterController):
         except AutarkyError as error:
             self.say(f"the event about a rollback was not written: {error}", subject=live["metadata"]["name"])
 
-    def _pod(self, pod: rollback.Pod | None) -> Object | None:
+    def _pod(self, pod: Pod | None) -> Object | None:
         return None if pod is None else self._named(pod.name)
 
     def _named(self, name: str) -> Object | None:

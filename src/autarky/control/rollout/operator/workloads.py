@@ -16,17 +16,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from autarky.control.base.operator_view import View, current, node_is_ready
-from autarky.control.common.pods import is_ready, is_what_it_says
+from autarky.control.common.pods import has_ended, is_ready, is_what_it_says
+from autarky.control.common.shapes import image_of
 from autarky.control.common.skew import NO_IMAGES, breaks_skew
-from autarky.control.rollout.decide import verdict as rollback
 from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.decide.limits import seconds_to_ready
+from autarky.control.rollout.decide.observed import Leader, Lease, Observed, Pod
 from autarky.control.rollout.operator.trouble import has_never_run, trouble_of
+from autarky.model import components
+from autarky.model.cluster import Level
 from autarky.model.components import (
     API_SERVER,
     COMPONENTS,
     HOSTED,
-    KUBE_PROXY,
     NAME_LABEL,
     SLOT_LABEL,
     STANDBY,
@@ -34,14 +36,14 @@ from autarky.model.components import (
     Component,
 )
 from autarky.ports import Object
-from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
+from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM, is_ours
 
 _HASH_LABELS = {"DaemonSet": "controller-revision-hash", "Deployment": "pod-template-hash"}
 
 
 TWO_SLOTS = tuple(COMPONENTS[name] for name in WITH_STANDBY)
-JUDGED = (*TWO_SLOTS, COMPONENTS[KUBE_PROXY])
-"""Components whose rollouts are judged and rolled back: all of levels 2 and 3."""
+JUDGED = tuple(COMPONENTS[name] for name in components.JUDGED)
+"""Components whose rollouts are judged and rolled back."""
 
 
 def workload(view: View, component: Component) -> Object | None:
@@ -49,18 +51,36 @@ def workload(view: View, component: Component) -> Object | None:
     return source.items.get((SYSTEM, component.name))
 
 
+def judged_workload(view: View, component: Component) -> Object | None:
+    """What is judged of the component. An add-on of that name may be somebody else's, who brings it for theirs."""
+    live = workload(view, component)
+    return live if live is None or not is_add_on(component) or is_ours(live) else None
+
+
+def is_add_on(component: Component) -> bool:
+    return component.level is Level.ADD_ONS
+
+
+def _is_anywhere(component: Component) -> bool:
+    """Whether any node may have any number of its pods."""
+    return component.kind == "Deployment" and not component.leads_by_lease
+
+
 def observe(
     view: View, component: Component, live: Object, *, etcd_up: bool, level_3: Mapping[str, str] = NO_IMAGES
-) -> rollback.Observed:
+) -> Observed:
     """The workload and its pods as they are now. level_3: component → image, beside which an API server must fit."""
     template = live["spec"]["template"]
     name = controllers_name(view, component, live)
     pods = _of(view, component)
     owners = _owners(view, component, live)
     new = [pod for pod in pods if _is_of(pod, owners, component, name) and not _ends(pod)]
-    nodes = _ready_nodes(view, template)
+    anywhere = _is_anywhere(component)
+    if anywhere:  # its controller has made others for those that have ended, and leaves these as they are
+        new = [pod for pod in new if not has_ended(pod)]
+    nodes, ending = _ready_nodes(view, template), _ending(pods)
     seen = [pod for pod in new if pod["spec"].get("nodeName") in nodes]
-    return rollback.Observed(
+    return Observed(
         revision=revision_of(template),
         known=name is not None and _is_current(view, component),
         etcd_up=etcd_up,
@@ -68,18 +88,28 @@ def observe(
         pods=tuple(_judged(pod, component, control_nodes(view)) for pod in seen),
         skew=_skew(view, component, template, level_3),
         lease=_lease(view, component, pods, new) if component.leads_by_lease else None,
-        ending=frozenset() if component.leads_by_lease else _ending(pods),
-        trusted=control_nodes(view) if component.name == KUBE_PROXY else None,
+        ending=ending if component.kind == "DaemonSet" else frozenset(),
+        replicas=live["spec"].get("replicas", 1) if anywhere else None,
+        made=len(new) if anywhere else 0,
+        due=not new and bool(nodes) and not ending and _makes_pods(live),
+        trusted=None if component in TWO_SLOTS else control_nodes(view),
     )
+
+
+def _makes_pods(live: Object) -> bool:
+    """Whether its controller makes them by itself."""
+    by_hand = (live["spec"].get("updateStrategy") or {}).get("type") == "OnDelete"
+    return live["spec"].get("replicas", 1) != 0 and not by_hand and "deletionTimestamp" not in live["metadata"]
 
 
 def _is_current(view: View, component: Component) -> bool:
     kind = (
         [view.daemon_sets, view.daemon_set_revisions]
         if component.kind == "DaemonSet"
-        else [view.deployments, view.replica_sets, view.leases[component.name]]
+        else [view.deployments, view.replica_sets]
     )
-    return current([view.nodes, view.pods, *kind])
+    leases = [view.leases[component.name]] if component.leads_by_lease else []
+    return current([view.nodes, view.pods, *kind, *leases])
 
 
 # --- revisions -----------------------------------------------------------------------------------------
@@ -184,11 +214,12 @@ def _ends(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
-def _judged(pod: Object, component: Component, trusted: frozenset[str]) -> rollback.Pod:
+def _judged(pod: Object, component: Component, trusted: frozenset[str]) -> Pod:
     """trusted: the nodes whose figures on how long a start takes count."""
     name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
     start = seconds_to_ready(pod, component.name) if node in trusted else None
-    return rollback.Pod(name, node, is_ready(pod), trouble_of(pod), has_never_run(pod), start)
+    shares = _is_anywhere(component)
+    return Pod(name, node, is_ready(pod), trouble_of(pod), has_never_run(pod), start, shares)
 
 
 def _ready_nodes(view: View, template: Object) -> frozenset[str]:
@@ -209,14 +240,11 @@ def selects(template: Object, node: Object) -> bool:
 # --- versions ------------------------------------------------------------------------------------------
 
 
-def image_of(template: Object, component: str) -> str:
-    """The image of the component's container; empty when the template has none of that name."""
-    containers = template["spec"].get("containers", [])
-    return next((str(container["image"]) for container in containers if container["name"] == component), "")
-
-
 def _skew(view: View, component: Component, template: Object, level_3: Mapping[str, str]) -> str:
-    """How the template breaks rule 4 beside the API servers that serve now, and beside level 3."""
+    """How the template breaks rule 4 beside the API servers that serve now, and beside level 3. The rule is not about
+    add-ons, which have versions of their own."""
+    if is_add_on(component):
+        return ""
     running = [image_of(pod, API_SERVER) for pod in _that_serve(view)]
     image = image_of(template, component.name)
     return breaks_skew(component.name, image, running, is_api_server=component.name == API_SERVER, level_3=level_3)
@@ -245,20 +273,20 @@ def _that_serve(view: View) -> list[Object]:
 # --- leases --------------------------------------------------------------------------------------------
 
 
-def _lease(view: View, component: Component, pods: Iterable[Object], new: Iterable[Object]) -> rollback.Lease:
+def _lease(view: View, component: Component, pods: Iterable[Object], new: Iterable[Object]) -> Lease:
     spec = view.leases[component.name].items.get((SYSTEM, component.name), {}).get("spec", {})
     holder, version = spec.get("holderIdentity") or "", f"{spec.get('holderIdentity')} {spec.get('renewTime')}"
     there = _on_host(view, holder.rpartition("_")[0], [pod for pod in pods if _has_processes(pod)])
     names = {pod["metadata"]["name"] for pod in new}
     others = [pod for pod in there if pod["metadata"]["name"] not in names]
     if not holder or not there:
-        return rollback.Lease(rollback.Leader.OTHER, version, free=not holder)
+        return Lease(Leader.OTHER, version, free=not holder)
     if not others:
-        return rollback.Lease(rollback.Leader.NEW, version)
+        return Lease(Leader.NEW, version)
     stay = {_label(pod, SLOT_LABEL) for pod in others if not _ends(pod)}
-    leaders = {"hosted": rollback.Leader.OLD, "standby": rollback.Leader.STANDBY}
-    found = next((leader for slot, leader in leaders.items() if slot in stay), rollback.Leader.OTHER)
-    return rollback.Lease(found, version)
+    leaders = {"hosted": Leader.OLD, "standby": Leader.STANDBY}
+    found = next((leader for slot, leader in leaders.items() if slot in stay), Leader.OTHER)
+    return Lease(found, version)
 
 
 def _has_processes(pod: Object) -> bool:

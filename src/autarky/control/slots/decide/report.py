@@ -3,14 +3,15 @@
 Compact JSON, written when it changes and never periodically:
 
     {"level": 2, "slots": {"kube-apiserver": {"slot": "hosted", "revision": "6c9f…", "standby": "1f0c…",
+                                               "version": "v1.36.4", "emulates": "1.35",
                                                "checkpoint": "2026-11-21T10:00:00Z", "serves": false,
                                                "refused": "…"}, …}}
 
 level: the lowest hosted level that the agent acts on. slot: "hosted", "standby", "both" or "none": what is in place;
-revision: that of the hosted pod, as its controller names it; standby: the revision of the standby on disk;
-checkpoint: since when that has been the current one; serves: whether the standby answers (the API server's: through the
-load balancer); refused: why the pod that runs here, or without one the last good revision, cannot become the checkpoint
-as it is.
+revision: that of the hosted pod, as its controller names it; standby: the revision of the standby on disk; version: the
+tag of its image; emulates: the value of its `--emulated-version`, absent where it has none; checkpoint: since when that
+has been the current one; serves: whether the standby answers (the API server's: through the load balancer); refused:
+why the pod that runs here, or without one the last good revision, cannot become the checkpoint as it is.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Slots:
     checkpoint: str = ""
     serves: bool = False
     refused: str = ""
+    version: str = ""
+    emulates: str = ""
 
 
 def slot_name(*, hosted: bool, standby: bool) -> str:
@@ -53,6 +56,8 @@ def text(level: int, slots: Mapping[str, Slots]) -> str:
         component: {
             "slot": one.slot,
             **{n: v for n, v in (("revision", one.revision), ("standby", one.standby)) if v},
+            **({"version": one.version} if one.version else {}),
+            **({"emulates": one.emulates} if one.emulates else {}),
             **({"checkpoint": one.checkpoint} if one.checkpoint else {}),
             "serves": one.serves,
             **({"refused": one.refused} if one.refused else {}),

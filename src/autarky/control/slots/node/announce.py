@@ -8,9 +8,11 @@ for the API, also across restarts of the agent (`pending_events`); those that wa
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,6 +22,8 @@ from autarky.control.base.controller import Controller
 from autarky.control.base.health import PORT_TAKEN
 from autarky.control.base.node_view import ApiView
 from autarky.control.base.pending_events import Happened, PendingEvents
+from autarky.control.common import emulation
+from autarky.control.common.skew import image_version
 from autarky.control.slots.decide.report import ANNOTATION, Slots, text
 from autarky.errors import ApiError, AutarkyError
 from autarky.model.components import NODE_AGENT
@@ -122,3 +126,20 @@ def current_revision(component: str) -> str:
         return Path(places.STANDBY, component, "current").readlink().name
     except OSError:
         return ""
+
+
+def current_version(component: str) -> tuple[str, str]:
+    """The tag of the standby's image, and the minor that it emulates; empty when there is no standby, its image has no
+    tag, or it emulates none."""
+    try:
+        return _version_of(component, current_revision(component))
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        return "", ""
+
+
+@lru_cache(maxsize=32)
+def _version_of(component: str, revision: str) -> tuple[str, str]:
+    """A revision never changes. One that cannot be read now is read again."""
+    pod = json.loads(Path(places.STANDBY, component, revision, "pod.json").read_bytes())
+    version = image_version(pod["spec"]["containers"][0]["image"])
+    return "" if version is None else str(version), ",".join(emulation.given(pod, component))

@@ -1,0 +1,369 @@
+"""`autarky upgrade`: another version of Kubernetes for the control plane, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autarky.cli.options import Duration, cluster_options, confirm, dry_run_option, output_option, yes_option
+from autarky.cli.say import of_nodes, say
+from autarky.cli.session import run_async, run_phases
+from autarky.errors import ApiError, Unreachable, UserError
+from autarky.model.versions import Version
+
+if TYPE_CHECKING:
+    from autarky.phases.context import Context
+    from autarky.ports import Object
+
+WATCH_SECONDS = 1.0
+
+
+class VersionOrCommand(click.Group):
+    """A version in the place of a subcommand is what to upgrade to. What has no lower-case letters counts as one, so
+    that a mistyped version is reported as that."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # as click has it
+        is_version = cmd_name.lstrip("v")[:1].isdigit() or cmd_name.isupper()
+        return to if is_version else super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:  # as click has it
+        name, command, rest = super().resolve_command(ctx, args)
+        return (name, command, args) if command is to else (name, command, rest)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # as click has it
+        return ["check", "status", "pause", "resume", "abort", "rollback"]
+
+
+@click.group(cls=VersionOrCommand, subcommand_metavar="VERSION | COMMAND [ARGS]...")
+def upgrade() -> None:
+    """Upgrade the control plane to VERSION, such as 1.37.1, or take it back, while the API serves.
+
+    Puts the images on every node, asks the operator for the version, and waits until it has carried that out: API
+    servers, controller-manager, scheduler, kube-proxy; down in the other order. A step that is not healthy in time goes
+    back by itself, and the upgrade stops there. The command may be interrupted: the upgrade goes on without it.
+
+    The same as `spec.version` of the ControlPlane, or a new version in the cluster file with `autarky up`, which brings
+    the kubelets afterwards.
+    """
+
+
+def _version(text: str) -> Version:
+    """UserError also where this autarky does not know it, before anything is built or asked."""
+    from autarky.payload import load_release
+
+    try:
+        version = Version.parse(text)
+    except ValueError as error:
+        raise UserError(str(error), fix="write it as 1.37.1") from error
+    load_release(version)
+    return version
+
+
+soak_option = click.option(
+    "--soak",
+    type=Duration(or_none=True),
+    help="For how long the new binaries emulate the minor from before, while everything can go back; such as 24h. 0"
+    " raises them at once. Default: as the cluster file or the ControlPlane says.",
+)
+
+
+@click.command("to", hidden=True)
+@click.argument("version")
+@soak_option
+@cluster_options
+@output_option
+@dry_run_option
+def to(version: str, soak: float | None, file: Path | None, cluster: str | None, output: str, dry_run: bool) -> None:
+    """Upgrade the control plane to VERSION."""
+    _upgrade(_version(version), soak, file, cluster, output, dry_run=dry_run)
+
+
+@upgrade.command()
+@click.argument("version")
+@soak_option
+@cluster_options
+@output_option
+def check(version: str, soak: float | None, file: Path | None, cluster: str | None, output: str) -> None:
+    """Check whether the control plane can go to VERSION, and show what would be done. Changes nothing."""
+    _upgrade(_version(version), soak, file, cluster, output, dry_run=True)
+
+
+def _upgrade(
+    version: Version, soak: float | None, file: Path | None, cluster: str | None, output: str, *, dry_run: bool
+) -> None:
+    seconds = None if soak is None else _seconds(soak)
+    absent, soaks = run_async(lambda: _carry_out(version, seconds, file, cluster, output, dry_run=dry_run))
+    ended, left_out = soaks or f"the control plane is of version {version}", of_nodes(absent)
+    if left_out and dry_run:
+        say(f"planned without these nodes: {left_out}", err=True)
+    elif left_out:
+        raise Unreachable(
+            f"{ended}, but nodes were left out: {left_out}\n  fix: run the command again when that is fixed"
+        )
+    if output != "json" and not dry_run:
+        say(ended)
+
+
+def _seconds(soak: float) -> int:
+    from autarky.model.cluster import MOST_SOAK_SECONDS
+
+    if soak > MOST_SOAK_SECONDS:
+        raise UserError(f"a soak of {soak:g} s is too long", fix=f"use {MOST_SOAK_SECONDS // 3600}h or less")
+    return math.ceil(soak)
+
+
+async def _carry_out(
+    version: Version, soak: int | None, file: Path | None, cluster: str | None, output: str, *, dry_run: bool
+) -> tuple[dict[str, str], str]:
+    """Returns the nodes that were left out, with the reasons, and how the control plane was left if it soaks."""
+    from autarky.cli.wiring import build_context, load_cluster
+    from autarky.phases.upgrade import FindCluster, UpgradeControlPlane
+
+    context = build_context(load_cluster(file, cluster))
+    context.upgrades = True  # a file that has the version already contradicts nothing
+    try:
+        await run_phases(
+            "upgrade",
+            f"Kubernetes {version} for the control plane of cluster {context.cluster.name}",
+            (FindCluster(), UpgradeControlPlane(version, soak)),
+            context,
+            directory=context.directory,
+            output=output,
+            dry_run=dry_run,
+            hosts_locked=context.machines.locked,
+        )
+        return context.absent, context.soaks
+    finally:
+        await context.close()
+
+
+# --- one look at the API, or one edit --------------------------------------------------------------------
+
+
+def _with_context(work: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A command that gets the context, whose hosts were looked at."""
+
+    @wraps(work)
+    def command(file: Path | None, cluster: str | None, **options: Any) -> None:
+        async def run() -> None:
+            from autarky.cli.wiring import build_context, load_cluster
+            from autarky.phases.hosts import observe
+
+            context = build_context(load_cluster(file, cluster, any_release=True))
+            try:
+                await observe(context)
+                await work(context, **options)
+            finally:
+                await context.close()
+
+        run_async(run)
+
+    return command
+
+
+def _with_plane(work: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A command that gets the ControlPlane object as well."""
+
+    @wraps(work)
+    async def with_plane(context: Context, **options: Any) -> None:
+        await work(context, await _plane(context), **options)
+
+    return _with_context(with_plane)
+
+
+async def _plane(context: Context) -> Object:
+    from autarky.phases.version_check import needed_control_plane
+
+    return await needed_control_plane(context.kube())
+
+
+@upgrade.command()
+@cluster_options
+@click.option("--watch", "-w", is_flag=True, help="Show each change, until the upgrade is complete or has stopped.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
+@_with_plane
+async def status(context: Context, plane: Object, *, watch: bool, output: str) -> None:
+    """Show which version the control plane has, which one is wanted, and what is being done."""
+    from autarky.control.upgrade.decide.reported import State, read
+
+    shown = ""
+    while True:
+        text = json.dumps(_fields(plane), indent=None if watch else 2) if output == "json" else _sentences(plane)
+        if text != shown:
+            say(text)
+            shown = text
+        found = read(plane)
+        if not watch or (found is not None and found.state in (State.COMPLETE, State.STOPPED, State.REFUSED)):
+            return
+        await asyncio.sleep(WATCH_SECONDS)
+        try:
+            plane = await _plane(context)
+        except (Unreachable, ApiError) as error:
+            say(f"the API does not answer: {error}", err=True)
+
+
+def _fields(plane: Object) -> dict[str, Any]:
+    from autarky.control.upgrade.decide import reported
+
+    found = reported.read(plane)
+    texts = {
+        "version": reported.complete_version(plane),
+        "wanted": reported.wanted_version(plane),
+        "former": reported.former_version(plane),
+    }
+    return {
+        **{name: None if version is None else str(version) for name, version in texts.items()},
+        "state": None if found is None else str(found.state),
+        "component": found.component if found is not None and found.component else None,
+        "nodes": list(found.nodes) if found is not None else [],
+        "until": None if found is None or found.until is None else reported.stamp(found.until),
+        "soakingUntil": None if (soaks := reported.soaking(plane)) is None else reported.stamp(soaks.until),
+        "message": None if found is None else found.message,
+        "layers": (plane.get("status") or {}).get("layers") or [],
+    }
+
+
+def _sentences(plane: Object) -> str:
+    from autarky.ui.tables import columns
+    from autarky.ui.text import one_line
+
+    found = _fields(plane)
+    state = found["state"] or "the operator has not begun"
+    head = f"version {found['version']}, wanted {found['wanted']}: {state}"
+    rows = [("LEVEL", "COMPONENT", "SLOT", "READY", "VERSIONS")]
+    for layer in found["layers"]:
+        cells = (layer["level"], layer["component"], layer["slot"], layer["ready"], ", ".join(layer["versions"]))
+        rows.append(tuple(one_line(str(cell)) for cell in cells))  # type: ignore[arg-type]
+    message = [one_line(found["message"])] if found["message"] else []
+    if found["nodes"]:
+        by = f", decided until about {found['until']}" if found["until"] else ""
+        message.append(one_line(f"waits for {', '.join(found['nodes'])}{by}"))
+    return "\n".join([one_line(head), *message, "", *columns(rows)])
+
+
+@upgrade.command()
+@cluster_options
+@_with_plane
+async def pause(context: Context, plane: Object) -> None:
+    """Take no further step of an upgrade. A step that has begun ends, or goes back."""
+    from autarky.control.upgrade.decide.reported import State, read
+
+    await _edit(context, {"spec": {"paused": True}})
+    found = read(plane)
+    if found is not None and found.state is State.UPGRADING:
+        say(f"under way: {found.message}")
+    say("no further step is taken until `autarky upgrade resume`")
+
+
+@upgrade.command()
+@cluster_options
+@_with_plane
+async def resume(context: Context, plane: Object) -> None:
+    """Go on with an upgrade that is paused."""
+    from autarky.control.upgrade.decide.reported import is_paused
+
+    if not is_paused(plane):
+        raise UserError("upgrades are not paused", fix="`autarky upgrade status` shows what is being done")
+    await _edit(context, {"spec": {"paused": None}})
+    say("upgrades go on")
+
+
+@upgrade.command()
+@cluster_options
+@yes_option
+@_with_plane
+async def abort(context: Context, plane: Object, *, yes: bool) -> None:
+    """Give up an upgrade that is under way: everything goes back to the version from before it."""
+    from autarky.control.upgrade.decide.reported import State, complete_version, read
+
+    before, found = complete_version(plane), read(plane)
+    if before is None or (found is not None and found.state is State.COMPLETE):
+        raise UserError("no upgrade is under way", fix="`autarky upgrade rollback` takes back one that is complete")
+    confirm(f"Take the control plane back to {before}?", yes=yes)
+    await _go_back(context, before)
+    say(f"the control plane goes back to {before}: `autarky upgrade status --watch`")
+
+
+@upgrade.command()
+@cluster_options
+@output_option
+@dry_run_option
+@yes_option
+@click.option(
+    "--accept-newer-kubelets",
+    "accepts_kubelets",
+    is_flag=True,
+    help="With the API down: also where control nodes' kubelets are of the later minor, until `autarky up` brings them"
+    " back.",
+)
+@_with_context
+async def rollback(context: Context, *, output: str, dry_run: bool, yes: bool, accepts_kubelets: bool) -> None:
+    """Take back the last upgrade, complete or not: the control plane goes to the version that it had before.
+
+    Where the API does not answer, the API servers go back first, by the standbys that control nodes keep of the former
+    version: see docs/upgrade.md.
+    """
+    from autarky.cli.upgrade_offline import roll_back
+
+    if await context.api_answers():
+        await _roll_back(context, await _plane(context), yes=yes, dry_run=dry_run)
+    else:
+        await roll_back(context, output, yes=yes, dry_run=dry_run, accepts_kubelets=accepts_kubelets)
+
+
+async def _roll_back(context: Context, plane: Object, *, yes: bool, dry_run: bool) -> None:
+    from autarky.control.upgrade.decide.reported import complete_version, goes_back_to
+
+    before, now = goes_back_to(plane), complete_version(plane)
+    if before is None:
+        raise UserError(
+            f"there is no version to go back to: the control plane is of {now}, and was not upgraded to it",
+            fix="`autarky upgrade VERSION` names one",
+        )
+    first = await _kubelets_first(context, before)
+    if dry_run:
+        say(f"set spec.version of the ControlPlane to {before}")
+        if first:
+            say(first)
+        return
+    confirm(f"Take the control plane back to {before}?", yes=yes)
+    await _go_back(context, before)
+    say(first or f"the control plane goes back to {before}: `autarky upgrade status --watch`")
+
+
+async def _kubelets_first(context: Context, before: Version) -> str:
+    """What is to be done before anything goes back; empty where nothing is."""
+    from autarky.control.common.skew import minor_of
+    from autarky.phases.kubelets_back import versions
+
+    found = await versions(context)
+    newer = {name: one for name, one in found.items() if one is not None and minor_of(one) > minor_of(before)}
+    if not newer:
+        return ""
+    said = of_nodes({name: str(version) for name, version in sorted(newer.items())})
+    return (
+        f"kubelets go back first, since none may be newer than an API server (rule 4): {said}. Run `autarky up` with"
+        f' kubernetesVersion: "{str(before).removeprefix("v")}" in the cluster file: it brings them back and waits for'
+        " the rest"
+    )
+
+
+async def _go_back(context: Context, before: Version) -> None:
+    from autarky.control.upgrade.decide.reported import going_back
+
+    await _edit(context, going_back(before))
+
+
+async def _edit(context: Context, edit: Object) -> None:
+    from autarky.render.crds import API_VERSION, CONTROL_PLANE
+
+    await context.kube().patch(API_VERSION, "ControlPlane", CONTROL_PLANE, edit)

@@ -1,0 +1,127 @@
+"""Checks before an upgrade: what clients ask for, what is stored, and what else the API depends on. Pure.
+
+The gauge of deprecated requests has two limits. It is of the API server that answers, and of no other one; and it stays
+1 until that server starts again, so that a client that was corrected is still in it. Both are what the fix says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from autarky.control.common.shapes import condition, labels_of, name_of, number, plain, some, text, within
+from autarky.control.common.skew import minor_of
+from autarky.control.upgrade.decide.observed import Finding, Requested, Seen, Stored
+from autarky.render.values import MANAGED_BY, SYSTEM
+
+REQUESTED = "apiserver_requested_deprecated_apis"
+OBJECTS = "apiserver_resource_objects"
+METRICS = (f"{REQUESTED}{{", f"{OBJECTS}{{")
+"""How the lines begin that are read."""
+_SERIES = re.compile(r"(\w+)\{(.*)\} (\S+)(?: \d+)?")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})")
+Resource = tuple[str, str, str]
+"""(group, version, plural)"""
+
+
+def apis(seen: Seen) -> Iterator[Finding]:
+    for one in sorted(set(_asked_for_in_vain(seen)), key=lambda one: (one.group, one.version, one.resource)):
+        what = f"{plain(one.resource)} of {_group_version(one.group, one.version)}"
+        yield Finding(
+            "apis",
+            f"clients still ask for {what}, which {seen.wanted} does not serve any more",
+            "correct them (their requests have the annotation k8s.io/deprecated in the audit log), then run"
+            " `kubectl -n kube-system rollout restart ds/kube-apiserver`: API servers remember until they start again",
+        )
+    for stored in seen.stored:
+        if stored.count > 0 and not stored.others:
+            kind = f"{stored.resource}.{stored.version}.{stored.group}" if stored.group else stored.resource
+            what = f"{stored.count} {stored.resource} of {_group_version(stored.group, stored.version)}"
+            yield Finding(
+                "apis",
+                f"there are {what}, and {seen.wanted} serves them in no version",
+                f"`kubectl get {kind} -A` shows them: delete them, and write what they say in another way first",
+            )
+
+
+def _asked_for_in_vain(seen: Seen) -> Iterator[Requested]:
+    """Nothing is removed within a minor, or on the way back."""
+    if minor_of(seen.wanted) > minor_of(seen.runs):
+        yield from (one for one in seen.requested if one.removed <= minor_of(seen.wanted))
+
+
+def _group_version(group: str, version: str) -> str:
+    return plain(f"{group}/{version}" if group else version)
+
+
+def api_services(seen: Seen) -> Iterator[Finding]:
+    away = [name_of(one) for one in seen.api_services if condition(one, "Available").get("status") == "False"]
+    if away:
+        yield Finding(
+            "apiservices",
+            f"APIServices that are not available: {some(away)}; clients that ask for all APIs get errors",
+            "`kubectl get apiservices` says why; delete those that nothing needs any more",
+            warning=True,
+        )
+
+
+def budgets(seen: Seen) -> Iterator[Finding]:
+    if seen.budgets:
+        yield Finding(
+            "budgets",
+            f"PodDisruptionBudgets that allow no disruption now: {some(map(plain, seen.budgets))}; the control plane's"
+            " upgrade does not need it, but the drains for the kubelets afterwards",
+            "`kubectl get poddisruptionbudgets -A` shows them: add replicas, or wait until their pods are ready",
+            warning=True,
+        )
+
+
+def blocks_drains(budget: Mapping[str, Any]) -> str | None:
+    """Its "namespace/name", where it allows no disruption of a pod that it has. Not one of autarky's own: drains know
+    these."""
+    allowed, pods = within(budget, "status", "disruptionsAllowed"), within(budget, "status", "expectedPods")
+    namespace = text(within(budget, "metadata", "namespace"))
+    if namespace == SYSTEM and MANAGED_BY.items() <= labels_of(budget).items():
+        return None
+    return f"{namespace}/{name_of(budget)}" if allowed == 0 and number(pods) > 0 else None
+
+
+# --- metrics -------------------------------------------------------------------------------------------------
+
+
+def requested(lines: Iterable[str]) -> list[Requested]:
+    """The deprecated APIs that have been requested, of those whose end is known. Other lines are skipped."""
+    found = []
+    for labels, value in _series(lines, REQUESTED):
+        release = _RELEASE.fullmatch(labels.get("removed_release", ""))
+        if value >= 1 and release is not None:
+            removed = int(release[1]), int(release[2])
+            group, version, resource = (labels.get(name, "") for name in ("group", "version", "resource"))
+            found.append(Requested(group, version, resource, removed))
+    return found
+
+
+def stored(lines: Collection[str], gone: Iterable[Resource]) -> list[Stored]:
+    """How many objects there are of resources that the wanted version serves in no version. Those of which the API
+    server counts none, or does not know how many (-1), are left out."""
+    counts = {
+        (labels.get("group", ""), labels.get("resource", "")): int(value)
+        for labels, value in _series(lines, OBJECTS)
+        if 0 < value < 1e12
+    }
+    return [
+        Stored(group, version, name, counts[group, name]) for group, version, name in gone if (group, name) in counts
+    ]
+
+
+def _series(lines: Iterable[str], metric: str) -> Iterator[tuple[dict[str, str], float]]:
+    for line in lines:
+        found = _SERIES.fullmatch(line.strip())
+        if found is None or found[1] != metric:
+            continue
+        try:
+            yield dict(_LABEL.findall(found[2])), float(found[3])
+        except ValueError:
+            continue

@@ -1,0 +1,209 @@
+"""Which step of an upgrade is next: by what runs, not by a list of what was done. Pure.
+
+Contract (rules 4 and 11): going up, the API servers come first, then controller-manager, scheduler and kube-proxy;
+going down, the other way round. These three, none of which asks anything of the others' versions, are rolled out side
+by side, so that they are watched at the same time, too; everything is found healthy before what comes after it.
+Between the API servers and the others, and at the end, everything is in place: the standbys are of the same version
+too, and what becomes a standby has been healthy for as long as `control.checkpoint` wants. What was
+rolled back is not tried again until the spec is changed: the plan stops there, and everything that runs stays.
+
+With a soak the way up is gone twice in that order: first with the new binaries, which emulate the minor from before
+(`control.common.emulation`), and after the soak without that. No API server is raised while any binary is not new,
+proven, and in the standbys as well. An API server of the later minor that emulates nothing has been raised: then there
+is nothing to go back to but the former version, and the others follow without emulating. A soak that is set to nothing
+in the middle has the same meaning: what emulates is raised at once, what is still to come never emulates. By its binary
+version an emulating component counts for skew, and for the order in which everything goes down.
+
+Whoever sets an image by hand has taken a step of the plan, or one against it: an image of a version that the plan does
+not know is left alone, and stops it. An upgrade that is given up goes the other way, from wherever it has come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from autarky.control.common.emulation import EMULATING
+from autarky.control.common.skew import minor_of
+from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, KUBE_PROXY, SCHEDULER
+from autarky.model.versions import Version
+
+ORDER = (API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBE_PROXY)
+"""Going up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One hosted component. version: of its template's image, None where its tag is no version. in_place: whether every
+    node has a pod of that template, and it was found healthy. standbys: node → the version of its standby, None while
+    that is not known. failed: why the wanted version was rolled back; empty where it was not.
+
+    emulates: the minor that the plan has its template emulate, "" for none; standbys_emulate: node → the same of its
+    standby, nodes without it have none; failed_emulating: as failed, of the wanted version that emulates. foreign: the
+    minor that somebody else has it emulate. without: the nodes that its rollout has gone on without."""
+
+    name: str
+    version: Version | None
+    in_place: bool = False
+    standbys: Mapping[str, Version | None] = field(default_factory=dict)
+    failed: str = ""
+    emulates: str = ""
+    standbys_emulate: Mapping[str, str] = field(default_factory=dict)
+    failed_emulating: str = ""
+    foreign: str = ""
+    without: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Soak:
+    """emulates: the minor from before the plan. seconds: as asked for. soaked: for how long it has been."""
+
+    emulates: str
+    seconds: float
+    soaked: float = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return self.soaked >= self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """known: the versions that the plan may replace: the one from before it, and what was wanted since. parts: the
+    components that are hosted, in any order; the API server is among them. soak: None where none is asked for, or the
+    wanted version is not of a later minor than the one from before."""
+
+    wanted: Version
+    known: frozenset[Version]
+    parts: Sequence[Part]
+    soak: Soak | None = None
+
+
+class Step(Enum):
+    SET = "set"
+    WAIT = "wait"
+    SOAK = "soak"
+    STOP = "stop"
+    FINISH = "finish"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """emulates: the minor that the component is to emulate from this step on."""
+
+    step: Step
+    sentence: str
+    component: str = ""
+    emulates: str = ""
+
+
+def groups(seen: Seen) -> list[list[Part]]:
+    """The parts as they are changed: down where the API servers are of a later minor than is wanted."""
+    by_name = {part.name: part for part in seen.parts}
+    now = by_name[API_SERVER].version
+    down = now is not None and minor_of(now) > minor_of(seen.wanted)
+    level_3 = [by_name[name] for name in ORDER if name in by_name and name != API_SERVER]
+    servers = [by_name[API_SERVER]]
+    return [level_3[::-1], servers] if down else [servers, level_3]
+
+
+def decide(seen: Seen) -> Decision:
+    if (skips := _skips(seen)) is not None:
+        return skips
+    soak = None if _is_raised(seen) else seen.soak
+    if soak is not None:
+        if (binaries := _next(seen, soak.emulates)) is not None:
+            return binaries
+        if not soak.is_over:
+            return Decision(Step.SOAK, f"the control plane is of {seen.wanted} and emulates {soak.emulates}")
+    return _next(seen, "") or Decision(Step.FINISH, f"the control plane is of version {seen.wanted}{_later(seen)}")
+
+
+def _later(seen: Seen) -> str:
+    later = [f"{part.name} on {', '.join(sorted(part.without))}" for part in seen.parts if part.without]
+    return f"; {' and '.join(later)} gets it when it can" if later else ""
+
+
+def _skips(seen: Seen) -> Decision | None:
+    """Where another version is asked for in the middle of a plan, two minors from where parts of it have come to."""
+    for part in seen.parts:
+        has = part.version
+        if has in seen.known and has is not None and _is_far(has, seen.wanted):
+            first = f"{has.major}.{(has.minor + seen.wanted.minor) // 2}"
+            sentence = f"{part.name} is of {has}, and minors are not skipped (rule 4): go to a {first} first"
+            return Decision(Step.STOP, sentence, part.name)
+        far = sorted(node for node, one in part.standbys.items() if one is not None and _is_far(one, seen.wanted))
+        if far:
+            sentence = f"the standby of {part.name} on {', '.join(far)} is more than a minor from {seen.wanted}"
+            return Decision(Step.WAIT, f"{sentence} (rule 11): it follows what runs", part.name)
+    return None
+
+
+def _is_far(one: Version, other: Version) -> bool:
+    return abs(one.minor - other.minor) > 1
+
+
+def _is_raised(seen: Seen) -> bool:
+    """Whether API servers of the later minor are wanted to emulate nothing."""
+    servers = next(part for part in seen.parts if part.name == API_SERVER)
+    emulates = servers.emulates or servers.foreign
+    return servers.version is not None and minor_of(servers.version) == minor_of(seen.wanted) and not emulates
+
+
+def _next(seen: Seen, emulated: str) -> Decision | None:
+    """None where everything is in place, and emulates that."""
+    for group in groups(seen):
+        for part in group:
+            target = _target(part, emulated)
+            if part.version != seen.wanted or part.emulates != target or (target and part.foreign):
+                return _change(part, seen, target)
+        if rolling := [part for part in group if not part.in_place]:
+            names = ", ".join(part.name for part in rolling)
+            first = rolling[0]
+            sentence = f"{names}: {seen.wanted} is being rolled out"
+            return Decision(Step.WAIT, sentence, first.name, _target(first, emulated))
+        for part in group:
+            target = _target(part, emulated)
+            if (lacks := _lacks(part, seen.wanted, target)) is not None:
+                return Decision(Step.WAIT, f"{part.name}: {lacks}", part.name, target)
+    return None
+
+
+def _target(part: Part, emulated: str) -> str:
+    return emulated if part.name in EMULATING else ""
+
+
+def _change(part: Part, seen: Seen, target: str) -> Decision:
+    if failed := part.failed_emulating if target else part.failed:
+        how = (
+            f" that emulates {target}" if target else f" that no longer emulates {part.emulates}" * bool(part.emulates)
+        )
+        return Decision(Step.STOP, f"{part.name} {seen.wanted}{how} was rolled back: {failed}", part.name, target)
+    if part.version is None or part.version not in seen.known:
+        has = "an image of no version" if part.version is None else str(part.version)
+        return Decision(Step.STOP, f"{part.name} has {has}, which somebody has set", part.name)
+    if target and part.foreign:
+        has = f"--emulated-version={part.foreign}, which somebody has set: remove it"
+        return Decision(Step.STOP, f"{part.name} has {has}, or set the soak to 0", part.name)
+    return Decision(Step.SET, f"{part.name}: {_way(part, seen.wanted, target)}", part.name, target)
+
+
+def _way(part: Part, wanted: Version, target: str) -> str:
+    if part.version == wanted:
+        return f"{wanted} is to emulate {target}" if target else f"{wanted} no longer emulates {part.emulates}"
+    return f"from {part.version} to {wanted}" + (f", which emulates {target}" if target else "")
+
+
+def _lacks(part: Part, wanted: Version, target: str) -> str | None:
+    """Why the part is not in place with the wanted version; None where it is."""
+    if part.version != wanted or not part.in_place:
+        return f"{wanted} is being rolled out"
+    behind = sorted(name for name, version in part.standbys.items() if version != wanted)
+    if behind:
+        return f"its standby on {', '.join(behind)} is not of {wanted} yet (rule 11)"
+    others = sorted(name for name in part.standbys if part.standbys_emulate.get(name, "") != target)
+    if others:
+        what = f"does not emulate {target} yet" if target else "emulates the minor from before"
+        return f"its standby on {', '.join(others)} {what} (rule 11)"
+    return None

@@ -1,0 +1,1 @@
+"""Carrying out an upgrade, step by step."""

@@ -1,0 +1,62 @@
+"""What the scenarios of upgrades share: which version everything has, by what runs, and what the ControlPlane says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from harness import TestCluster
+from rollouts import HOSTED, PROXY, component, runs_version, updated_on, version_wanted
+
+
+def everything_is_of(
+    cluster: TestCluster,
+    version: str,
+    control: Collection[str] = ("n1",),
+    everybody: Collection[str] = ("n1",),
+    *,
+    follow_within: float = 0.0,
+) -> None:
+    """What is hosted, on every node, and every standby ("v1.36.4"). follow_within: seconds for standbys of nodes that
+    were off."""
+    for workload in HOSTED:
+        runs_version(cluster, workload, version, set(control))
+    assert (version_wanted(cluster, PROXY), updated_on(cluster, PROXY)) == (version, set(everybody))
+    wanted = dict.fromkeys(control, dict.fromkeys(map(component, HOSTED), version))
+    if follow_within:
+        cluster.wait("the standbys follow", lambda: standbys(cluster) == wanted, seconds=follow_within)
+    assert standbys(cluster) == wanted
+
+
+def standbys(cluster: TestCluster) -> dict[str, dict[str, str]]:
+    """Control node → component → the version of its standby, as its agent reports it."""
+    found = {}
+    for node in json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]:
+        said = json.loads(node["metadata"].get("annotations", {}).get("autarky.dev/slots", "{}")).get("slots", {})
+        versions = {name: one.get("version", "") for name, one in said.items() if name in map(component, HOSTED)}
+        if versions:
+            found[node["metadata"]["name"]] = versions
+    return found
+
+
+def plane_status(cluster: TestCluster) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.kubectl("get", "controlplane", "cluster", "-o", "json"))["status"]
+    return found
+
+
+def version_of(cluster: TestCluster) -> str:
+    """That the control plane has had completely last."""
+    return str(plane_status(cluster)["version"])
+
+
+def state_of(cluster: TestCluster) -> str:
+    """Of the upgrade, with the component that it is at; empty while there is none."""
+    upgrade = plane_status(cluster).get("upgrade") or {}
+    return f"{upgrade.get('state', '')} {upgrade.get('component', '')}".strip()
+
+
+def reasons(cluster: TestCluster) -> set[str]:
+    """Of all events there are."""
+    events = json.loads(cluster.kubectl("get", "events", "-A", "-o", "json"))["items"]
+    return {str(one["reason"]) for one in events}

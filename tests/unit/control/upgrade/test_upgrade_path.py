@@ -1,0 +1,48 @@
+"""Which versions can be reached from which, with which kubelets."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autarky.control.upgrade.decide.path import KUBELET_BEHIND, refusal
+from autarky.model.versions import Version
+
+VERSIONS = st.builds(Version, st.just(1), st.integers(30, 40), st.integers(0, 9))
+
+
+def v(text: str) -> Version:
+    return Version.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("runs", "wanted", "said"),
+    [
+        ("1.35.4", "1.37.1", "go to a 1.36 first, then to v1.37.1"),
+        ("1.37.1", "1.35.4", "go back to a 1.36 first"),
+        ("1.37.1", "2.0.0", "there is no way"),
+        ("1.36.4", "1.37.1", None),
+        ("1.36.3", "1.36.4", None),
+        ("1.37.1", "1.36.4", None),
+    ],
+)
+def test_minors_are_not_skipped_and_the_way_is_named(runs: str, wanted: str, said: str | None) -> None:
+    found = refusal(v(runs), v(wanted), {})
+    assert found is None if said is None else said in (found or "")
+
+
+@given(VERSIONS, VERSIONS, st.dictionaries(st.sampled_from(["n1", "n2", "n3"]), st.none() | VERSIONS))
+def test_whatever_is_allowed_keeps_the_skew(
+    runs: Version, wanted: Version, kubelets: dict[str, Version | None]
+) -> None:
+    if refusal(runs, wanted, kubelets) is None:
+        assert abs(runs.minor - wanted.minor) <= 1
+        for one in filter(None, kubelets.values()):
+            assert wanted.minor - KUBELET_BEHIND <= one.minor <= wanted.minor
+
+
+def test_a_kubelet_that_would_not_fit_is_named() -> None:
+    kubelets = {"n1": v("1.37.1"), "n2": v("1.36.4"), "n3": None}
+    assert "the kubelet of n1 is v1.37.1" in (refusal(v("1.37.1"), v("1.36.4"), kubelets) or "")
+    assert "the kubelet of w1 is v1.33.0" in (refusal(v("1.36.4"), v("1.37.1"), {"w1": v("1.33.0")}) or "")
