@@ -101,7 +101,8 @@ class Desired:
     other nodes that leave, to which the API server of this node is still connected.
 
     revision: of the template that its static pod should be made from; "" where that is not known. As its node reports:
-    outdated: it is made from another one; failed: it was not healthy with this one; has_turn: it was told to change.
+    outdated: it is made from another one (silence does not say that); failed: it was not healthy with this one;
+    has_turn: it was told to change.
     """
 
     name: str

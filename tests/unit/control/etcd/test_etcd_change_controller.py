@@ -196,6 +196,14 @@ async def test_it_says_what_its_member_is_made_from_and_changes_nothing_without_
     assert node.pods() == before
 
 
+async def test_of_an_etcdmember_that_was_written_again_it_says_so_as_well(node: Node) -> None:
+    """Silence means nothing to whoever gives the turns."""
+    async with agent_of(node) as agent:
+        await node.ask(NEW)
+        await looks(agent, node, 60)
+    assert (await node.status())["revision"] == ""
+
+
 async def test_with_its_turn_it_waits_for_the_load_balancers_and_then_changes(node: Node) -> None:
     before = node.pods()
     async with agent_of(node) as agent:

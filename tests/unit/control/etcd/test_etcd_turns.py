@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autarky.control.etcd.decide.membership import Memory, decide, settled
+from autarky.control.etcd.node.membership import _desired
 from autarky.model.etcd_members import Action, Desired, Member, Seen, Verb, second
 
 NEW = "abc"
@@ -121,3 +122,13 @@ def test_however_the_members_answer_one_at_a_time_stops_and_in_the_end_all_have_
     changed = [number for number, one in specs.items() if not one.outdated]
     assert changed == (list(specs) if works else [])
     assert sum(one.failed for one in specs.values()) == (0 if works else 1)
+
+
+@pytest.mark.parametrize(("said", "outdated"), [({}, False), ({"revision": ""}, True), ({"revision": NEW}, False)])
+def test_an_etcdmember_that_was_written_again_gives_no_turn_before_its_agent_says_what_it_is_made_from(
+    said: dict[str, str], outdated: bool
+) -> None:
+    """All were deleted, and come back with what they should be made from and without a status: the leader is not moved,
+    and no member is restarted, for a template that all of them have."""
+    live = {"metadata": {"name": "n1"}, "spec": {"address": "10.0.0.1", "revision": NEW}, "status": said}
+    assert _desired(live).should_change is outdated

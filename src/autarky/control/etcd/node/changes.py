@@ -225,9 +225,10 @@ class EtcdChange(Controller):
         return [one for one in found if one.pod_name == name], [one for one in found if one.pod_name != name]
 
     async def _tell(self, status: Object) -> None:
+        """A revision is said even where it is empty: "" means another template, and silence means nothing."""
         own = self.objects.items.get((None, self.node)) or {}
         before = own.get("status") or {}
-        if any((before.get(key) or "") != value for key, value in status.items()):
+        if "revision" not in before or any((before.get(key) or "") != value for key, value in status.items()):
             await self.kube.patch(API_VERSION, KIND, self.node, {"status": status}, subresource="status")
 
     def sources(self) -> Sequence[Reflector]:

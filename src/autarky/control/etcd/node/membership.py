@@ -399,7 +399,8 @@ def _desired(obj: Object) -> Desired:
         disconnected=_id(status.get("vacatedMemberID")),
         uses=tuple(_ids(status.get("uses"))),
         revision=revision,
-        outdated=bool(revision) and status.get("revision") != revision,
+        # One that has just been written again has no status: a member that is as it should be is not changed for that.
+        outdated=bool(revision) and status.get("revision", revision) != revision,
         failed=bool(revision) and status.get("failedRevision") == revision,
         has_turn=bool(revision) and status.get("turn") == revision,
     )
