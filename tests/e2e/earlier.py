@@ -71,10 +71,27 @@ def tree_of(release: Release, *, checkout: Path = CHECKOUT, cache: Path = CACHE)
 
 def later_tree(edition: Edition, root: Path, *, checkout: Path = CHECKOUT) -> Tree:
     """This tree, as the release after it may be: with that edition of defaults as its newest. Made anew in `root`."""
-    shutil.rmtree(root, ignore_errors=True)
-    shutil.copytree(checkout / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    tree = _copied(root, checkout)
     with (root / "src/autarky/model/defaults.py").open("a") as module:
         module.write(f"\nEDITIONS = (*EDITIONS, {_as_source(edition)})\n")
+    return tree
+
+
+def broken_tree(at_the_start: str, root: Path, *, checkout: Path = CHECKOUT) -> Tree:
+    """This tree, as a release that went wrong: its node agents and operators execute that statement first."""
+    tree = _copied(root, checkout)
+    for agent in ("node", "operator"):
+        module = root / f"src/autarky/agents/{agent}/__main__.py"
+        begins = "from __future__ import annotations\n"
+        said = module.read_text()
+        assert begins in said
+        module.write_text(said.replace(begins, f"{begins}\n{at_the_start}\n", 1))
+    return tree
+
+
+def _copied(root: Path, checkout: Path) -> Tree:
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(checkout / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
     tree = Tree(root, sys.executable)
     _runs_its_own_sources(tree)
     return tree

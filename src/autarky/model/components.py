@@ -144,8 +144,9 @@ WITH_STANDBY: Final = tuple(component.name for component in COMPONENTS.values() 
 """Of the control plane: each has two slots."""
 LED_BY_LEASE: Final = tuple(name for name in WITH_STANDBY if COMPONENTS[name].leads_by_lease)
 """Those of which one leads while the others wait for its lease."""
-JUDGED: Final = (*WITH_STANDBY, KUBE_PROXY, FLANNEL, COREDNS)
-"""Those whose rollouts the operator judges, and rolls back: of levels 2 and 3, and the add-ons that are autarky's."""
+JUDGED: Final = (*WITH_STANDBY, KUBE_PROXY, FLANNEL, COREDNS, NODE_AGENT, OPERATOR)
+"""Those whose rollouts the operator judges, and rolls back: of levels 2 and 3, the add-ons that are autarky's, and
+autarky's own agents."""
 IMAGES: Final = tuple(dict.fromkeys([*(one.image for one in COMPONENTS.values() if one.image), "pause"]))
 """The names of their images in a release, and that of every pod's sandbox. Every node has all of them before it
 starts, so that nothing is ever pulled: a label can make any node a control node, and there may be no registry then."""

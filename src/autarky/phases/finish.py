@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autarky.control.common.pods import is_ready, lacks_network, pressure
+from autarky.control.slots.decide.report import acting_agent
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change, Warn
 from autarky.model import patience
 from autarky.model.cluster import Cni
+from autarky.model.components import NODE_AGENT
 from autarky.phases import members
 from autarky.phases.context import Context, left_out, memory_of
 from autarky.phases.held_up import HeldUp
@@ -129,6 +131,7 @@ async def unavailable(context: Context) -> NotYet | None:
         lacking, pods = _rolled_out(obj, live, _absent_for(context, obj))
         missing, come = missing + lacking, come + pods
     missing += await _control_nodes_without(context, workloads)
+    missing += await _agents_that_do_not_act(context, nodes)
     going = await withdrawn_pods(context)
     missing, come = missing + [f"{pod} has not stopped" for pod in going], come - len(going)
     if not missing and (unready := await unready_static_pods(context)):
@@ -196,6 +199,17 @@ async def _control_nodes_without(context: Context, workloads: Sequence[Object]) 
     ]
 
 
+async def _agents_that_do_not_act(context: Context, nodes: Sequence[Object]) -> list[str]:
+    """Control nodes that are present, and whose hosted agent does not act, by its own report. (Until it does, the
+    standby agent answers its probes.)"""
+    present = {node.name for node in context.present(context.cluster.control_nodes)}
+    active = [node for node in nodes if CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {})]
+    acting = {node["metadata"]["name"]: acting_agent(node) for node in active if node["metadata"]["name"] in present}
+    async with aclosing(context.kube().each("v1", "Pod", namespace=SYSTEM)) as pods:
+        hosted = {pod["metadata"]["uid"] async for pod in pods if NODE_AGENT in _daemonsets_of(pod)}
+    return [f"the node agent of {name} does not act yet" for name, uid in sorted(acting.items()) if uid not in hosted]
+
+
 def _daemonsets_of(pod: Object) -> list[str]:
     owners = pod["metadata"].get("ownerReferences", [])
     return [owner["name"] for owner in owners if owner["kind"] == "DaemonSet"]
@@ -213,8 +227,12 @@ def _rolled_out(obj: Object, live: Object | None, absent: int) -> tuple[list[str
         want, have = status.get("desiredNumberScheduled", 0), status.get("numberAvailable", 0)
         updated = status.get("updatedNumberScheduled", 0)
     else:
-        want, have = live["spec"]["replicas"], status.get("availableReplicas", 0)
-        updated = status.get("updatedReplicas", 0)
+        want, updated = live["spec"]["replicas"], status.get("updatedReplicas", 0)
+        former = status.get("replicas", 0) - updated
+        # Where none is left that would have to stay, it need not be settled, which would hold up a first `up`.
+        have = status.get("availableReplicas" if former > 0 else "readyReplicas", 0)
+        if former > 0 and not absent:
+            return [f"{name} has {former} pods of a former revision"], min(have, want) + min(updated, want)
     enough = max(want - absent, min(want, 1))
     come = min(have, want) + min(updated, want)
     if have < enough or updated < enough or (want == 0 and obj["kind"] == "DaemonSet"):

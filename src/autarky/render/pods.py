@@ -65,13 +65,19 @@ def https_probe(path: str, port: int, *, period: int, failures: int, timeout: in
     return _http_probe("HTTPS", path, port, period=period, failures=failures, timeout=timeout, delay=delay)
 
 
-def http_probe(path: str, port: int, *, period: int, failures: int, timeout: int = PROBE, delay: int = 0) -> Object:
-    return _http_probe("HTTP", path, port, period=period, failures=failures, timeout=timeout, delay=delay)
+LOCAL = "127.0.0.1"
+
+
+def http_probe(
+    path: str, port: int, *, period: int, failures: int, timeout: int = PROBE, delay: int = 0, host: str = LOCAL
+) -> Object:
+    probe = _http_probe("HTTP", path, port, period=period, failures=failures, timeout=timeout, delay=delay)
+    return {**probe, "httpGet": {**probe["httpGet"], "host": host}}
 
 
 def _http_probe(scheme: str, path: str, port: int, *, period: int, failures: int, timeout: int, delay: int) -> Object:
     return {
-        "httpGet": {"host": "127.0.0.1", "scheme": scheme, "path": path, "port": port},
+        "httpGet": {"host": LOCAL, "scheme": scheme, "path": path, "port": port},
         "periodSeconds": period,
         "failureThreshold": failures,
         "timeoutSeconds": timeout,
@@ -170,13 +176,17 @@ def daemon_set(name: str, pod: Object, *, strategy: Object) -> Object:
     }
 
 
-def deployment(name: str, pod: Object, *, replicas: int, strategy: Object, labels: Mapping[str, str]) -> Object:
+def deployment(
+    name: str, pod: Object, *, replicas: int, strategy: Object, labels: Mapping[str, str], settles: int = 0
+) -> Object:
+    """settles: seconds for which a new pod has to be Ready before a former one is ended."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": name, "namespace": SYSTEM, "labels": {**MANAGED_BY, **labels}},
         "spec": {
             "replicas": replicas,
+            **({"minReadySeconds": settles} if settles else {}),
             "selector": {"matchLabels": dict(labels)},
             "strategy": strategy,
             "template": {"metadata": {"labels": {**MANAGED_BY, **labels}}, "spec": pod},

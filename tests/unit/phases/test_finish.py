@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from itertools import count
 
 import pytest
 
+from autarky.control.slots.decide.report import ANNOTATION
 from autarky.errors import TimedOut
 from autarky.model import patience
 from autarky.model.cluster import Cni
@@ -18,6 +20,7 @@ from autarky.phases.finish import (
     WORKLOADS,
     AwaitWorkloads,
     _absent_for,
+    _agents_that_do_not_act,
     _control_nodes_without,
     _rolled_out,
     _workloads,
@@ -25,6 +28,7 @@ from autarky.phases.finish import (
 )
 from autarky.ports import Object
 from autarky.render.objects import agent_parts, parts
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
@@ -117,6 +121,7 @@ def a_pod(daemonset: str, node: str, *, ready: bool = True) -> Object:
         "kind": "Pod",
         "metadata": {
             "name": f"{daemonset}-{node}",
+            "uid": f"uid of {daemonset}-{node}",
             "namespace": "kube-system",
             "labels": {},
             "ownerReferences": [owner],
@@ -156,7 +161,7 @@ async def test_a_node_that_is_ready_now_and_then_moves_the_deadline_hardly_at_al
 def rolled_out(obj: Object, pods: int) -> Object:
     """As its controller leaves it with so many pods of two."""
     status = {"observedGeneration": 1, "desiredNumberScheduled": 2}
-    for number in ("numberAvailable", "updatedNumberScheduled", "availableReplicas", "updatedReplicas"):
+    for number in ("numberAvailable", "updatedNumberScheduled", "readyReplicas", "updatedReplicas", "replicas"):
         status[number] = pods
     return {**obj, "spec": {**obj["spec"], "replicas": 2}, "status": status}
 
@@ -178,6 +183,50 @@ async def test_pods_that_come_one_after_the_other_are_waited_for_beyond_the_time
     await AwaitWorkloads().run(context, notes)
     await coming
     assert SECONDS + 5 < now() < SECONDS * patience.CEILING
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (
+            {"replicas": 3, "updatedReplicas": 2, "readyReplicas": 3, "availableReplicas": 2},
+            "1 pods of a former revision",
+        ),
+        ({"replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 0}, ""),
+        ({"replicas": 2, "updatedReplicas": 2, "readyReplicas": 1, "availableReplicas": 1}, "1 of 2 pods available"),
+    ],
+)
+def test_an_operator_is_rolled_out_when_no_former_one_is_left_that_may_be_needed_again(make_context, status, said):
+    """The former one stays until the new one has been Ready for a while; the first one is waited for no longer."""
+    [operator] = [obj for obj in _workloads(make_context(CLUSTER)) if obj["metadata"]["name"] == "autarky-operator"]
+    live = {**operator, "spec": {**operator["spec"], "replicas": 2}, "status": {"observedGeneration": 1, **status}}
+    live["metadata"] = {**live["metadata"], "generation": 1}
+    lacking, _ = _rolled_out(operator, live, 0)
+    assert [one for one in lacking if said in one] == lacking
+    assert bool(lacking) is bool(said)
+
+
+def agent_of(node: str, *, acts: str = "", active: bool = True) -> Object:
+    said = json.dumps({"agent": acts, "level": 4, "slots": {}})
+    labels = {CONTROL_PLANE_ACTIVE: ""} if active else {}
+    return {"metadata": {"name": node, "labels": labels, "annotations": {ANNOTATION: said}}}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "missing"),
+    [
+        ([agent_of("n1", acts="node-agent-n1")], []),
+        ([agent_of("n1", acts="its standby")], ["the node agent of n1 does not act yet"]),
+        ([agent_of("n1")], ["the node agent of n1 does not act yet"]),
+        ([agent_of("n1", active=False), agent_of("n2")], []),
+    ],
+    ids=["it acts", "its standby", "of an earlier release", "not a control node"],
+)
+async def test_agents_have_to_act_and_not_only_to_be_answered_for(make_context, nodes, missing):
+    context = make_context(CLUSTER)
+    pod = a_pod("node-agent", "n1")
+    context.kube().put({**pod, "metadata": {**pod["metadata"], "uid": "node-agent-n1"}})
+    assert await _agents_that_do_not_act(context, nodes) == missing
 
 
 # --- workers that hold it up ----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from pathlib import PurePosixPath
 
@@ -9,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 
 from autarky import places
+from autarky.control.agents.manifests.operator import own_address
 from autarky.control.api_server import manifests as api_server
 from autarky.control.leadership import manifests as controllers
 from autarky.control.slots import manifests as standby
 from autarky.model import patience
 from autarky.model.cluster import Level
-from autarky.model.components import API_SERVER, COMPONENTS, WITH_STANDBY
+from autarky.model.components import API_SERVER, COMPONENTS, OPERATOR, WITH_STANDBY
 from autarky.render import node, pods
 from autarky.render.values import Inputs, Object
 from fakes.clusters import a_cluster, inputs_of
@@ -105,7 +107,14 @@ def test_probes_ask_the_process_itself_and_leave_etcd_out(pod: Pod):
                 assert {"exclude=etcd", "exclude=etcd-readiness"} <= set(probe["path"].partition("?")[2].split("&"))
                 assert str(probe["port"]) == arguments(container)["secure-port"]
             if probe and pod.spec.get("hostNetwork"):
-                assert probe["host"] == "127.0.0.1"
+                assert probe["host"] == ("127.0.0.1" if pod.name != OPERATOR else own_address(container["image"]))
+
+
+def test_an_operator_answers_the_probes_of_no_other_revision():
+    """One that hangs would be Ready, and the former one, which judges it, would end."""
+    one, other = (own_address(image) for image in ("agent:1", "agent:2"))
+    assert one != other
+    assert all(ipaddress.ip_address(address) in ipaddress.ip_network("127.64.0.0/10") for address in (one, other))
 
 
 @quickly

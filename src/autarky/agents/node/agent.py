@@ -7,6 +7,7 @@ observes and acts. Each action is atomic, so the process may be killed between a
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -97,7 +98,8 @@ class NodeAgent(Controller):
 
     def __post_init__(self) -> None:
         self.announcer = Announcer(
-            self.node, self.kube, self.api, self.clock, self.log.tell, PendingEvents(self.log.tell)
+            *(self.node, self.kube, self.api, self.clock, self.log.tell, PendingEvents(self.log.tell)),
+            agent=os.environ.get(agent.POD_UID, ""),
         )
         self.lease_again = LeaseAgain(self.kube, self.heard)
         parts = (self.kube, self.api, self.clock, self.images, self.log.tell, self.announcer.happened)

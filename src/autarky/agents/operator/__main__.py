@@ -22,12 +22,13 @@ def main() -> int:
         "--kubeconfig", type=Path, default=Path(given) if given else None, help="default: the service account"
     )
     parser.add_argument("--port", type=int, default=ports.OPERATOR, help="health and metrics, on loopback")
+    parser.add_argument("--own-address", default="", help="another loopback address, for probes of this revision alone")
     # Ignored: templates of earlier releases, which may still be in place, set them. The operator no longer signs.
     for former in ("--authorities", "--leaf-days"):
         parser.add_argument(former, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     try:
-        return wiring.run(arguments.kubeconfig, arguments.port)
+        return wiring.run(arguments.kubeconfig, arguments.port, arguments.own_address)
     except AutarkyError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

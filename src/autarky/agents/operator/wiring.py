@@ -56,12 +56,12 @@ CERTIFICATES = Counter(
 AGES = Gauge("autarky_operator_source_age_seconds", "Seconds since a live copy was current", ["kind", "fields"])
 
 
-def run(kubeconfig: Path | None, port: int) -> int:
+def run(kubeconfig: Path | None, port: int, own_address: str = "") -> int:
     """Act until told to exit. Returns the exit status: 0 when it was told to."""
-    return asyncio.run(_run(kubeconfig, port))
+    return asyncio.run(_run(kubeconfig, port, own_address))
 
 
-async def _run(kubeconfig: Path | None, port: int) -> int:
+async def _run(kubeconfig: Path | None, port: int, own_address: str) -> int:
     log = logger(agent=OPERATOR, host=socket.gethostname())
 
     def say(sentence: str, **values: Any) -> None:
@@ -72,7 +72,7 @@ async def _run(kubeconfig: Path | None, port: int) -> int:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     kube, clock = client(kubeconfig), SystemClock()
     operator = Operator(kube, clock, say, f"{socket.gethostname()}_{uuid.uuid4()}")
-    answering = asyncio.create_task(_answering(port, clock, operator.loop, say).run(), name="health")
+    answering = asyncio.create_task(_answering(port, clock, operator.loop, say, own_address).run(), name="health")
     try:
         await _until(ended, operator)
     finally:
@@ -82,9 +82,9 @@ async def _run(kubeconfig: Path | None, port: int) -> int:
     return 0
 
 
-def _answering(port: int, clock: Clock, loop: Loop, say: Say) -> health.Answering:
+def _answering(port: int, clock: Clock, loop: Loop, say: Say, own: str = "") -> health.Answering:
     """For the kubelet's probes, by which it restarts an operator whose loop hangs."""
-    return health.Answering(port, clock, loop.hangs, tell=lambda _, sentence: say(sentence))
+    return health.Answering(port, clock, loop.hangs, tell=lambda _, sentence: say(sentence), own=own)
 
 
 async def _until(ended: asyncio.Event, operator: Operator) -> None:

@@ -1,7 +1,8 @@
 """Health and metrics of an agent, as plain HTTP on loopback: /healthz, hooks, and metrics on any other path.
 
 Two processes of one agent may share the port (SO_REUSEPORT, same user): in a rollout the new one starts beside the
-old. Either may answer: the one that holds the lock or lease and acts, or the one that waits for it.
+old. Either may answer: the one that holds the lock or lease and acts, or the one that waits for it. Where that would
+let a process that hangs pass for ready, probes have an address of their own.
 
 Danger: any user of the host may connect here, or take the port while no agent has it. Neither may keep the agent from
 its work: the number of connections and the time of each request are limited, and a port in use is retried in the
@@ -32,6 +33,7 @@ MOST_CONNECTIONS = 64
 """At the same time. One more closes the connection that has been sending its request for longest: a probe sends its
 request at once."""
 RETRY_SECONDS = 5.0
+SHARED = "127.0.0.1"
 PORT_TAKEN = "PortTaken"
 """The reason of an event."""
 Problem = Callable[[], str | None]
@@ -56,7 +58,8 @@ def _to_nobody(_subject: str, _sentence: str) -> None:
 class Answering:
     """Run it as a task. `problem` says what is wrong in a sentence, or None. It and hooks are called in other threads.
 
-    `tell(subject, sentence)` and `happened(reason, sentence)` are called when another process has the port.
+    `tell(subject, sentence)` and `happened(reason, sentence)` are called when another process has the port. own: one
+    more loopback address, which processes of other revisions do not share.
 
     Danger: any pod may make its kubelet send requests here, by a probe. A hook with an effect needs a secret path.
     """
@@ -67,12 +70,17 @@ class Answering:
     hook_of: HookOf = _no_hook
     tell: Callable[[str, str], None] = _to_nobody
     happened: Callable[[str, str], None] = _to_nobody
+    own: str = ""
 
     async def run(self) -> None:
-        """Return when it listens. From then on a thread answers until the process exits."""
+        """Return when it listens everywhere. From then on threads answer until the process exits."""
+        for address in filter(None, (self.own, SHARED)):
+            await self._listen(address)
+
+    async def _listen(self, address: str) -> None:
         logged = ""
-        while (trouble := self._begin()) is not None:
-            sentence = f"127.0.0.1:{self.port} is not available, trying again: {trouble}"
+        while (trouble := self._begin(address)) is not None:
+            sentence = f"{address}:{self.port} is not available, trying again: {trouble}"
             if not logged:
                 self.happened(PORT_TAKEN, sentence)
             if sentence != logged:
@@ -80,12 +88,12 @@ class Answering:
             logged = sentence
             await self.clock.sleep(RETRY_SECONDS)
         if logged:
-            self.tell("health port", f"this agent listens on 127.0.0.1:{self.port} now")
+            self.tell("health port", f"this agent listens on {address}:{self.port} now")
 
-    def _begin(self) -> str | None:
+    def _begin(self, address: str) -> str | None:
         """Start to listen. Returns None, or why that is not possible."""
         try:
-            server = make_server("127.0.0.1", self.port, self._answer(), _Server, handler_class=_Quiet)
+            server = make_server(address, self.port, self._answer(), _Server, handler_class=_Quiet)
         except OSError as error:
             return error.strerror or str(error)
         threading.Thread(target=server.serve_forever, name="health", daemon=True).start()

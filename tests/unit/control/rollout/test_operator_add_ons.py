@@ -92,9 +92,10 @@ async def with_good(world: World, component: str, *nodes: str) -> Object:
     return wanted
 
 
-def test_all_of_levels_2_to_4_but_the_agents_is_judged():
+def test_all_of_levels_2_to_4_is_judged():
     assert [one.name for one in JUDGED] == [
-        *("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", NETWORK, DNS)
+        *("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", NETWORK, DNS),
+        *("node-agent", "autarky-operator"),
     ]
 
 

@@ -1,12 +1,15 @@
 """The operator: account, rights, Deployment, disruption budget.
 
 It rolls out as level 3 does (see `leadership`): the new pod starts beside the old one, the lease decides which one
-acts, and both share the port. It is on the host network, since it must work without a service network.
+acts, and both share the port. Only its probes have an address of their own, by its revision: else the former operator
+would answer them, and end for one that hangs; and it judges the new one, so it stays until that has been Ready for
+SETTLES. It is on the host network, since it must work without a service network.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 
 from autarky.control.admission.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
 from autarky.control.backup.manifests.definitions import BACKUPS, SCHEDULES
@@ -35,6 +38,8 @@ from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM, Inputs, Object, 
 
 IMAGE = "agent"
 WATCH = ["get", "list", "watch"]
+SETTLES = 10
+"""Seconds: one that cannot work exits within a second or two, and again after the kubelet has waited for ten."""
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -52,6 +57,7 @@ def objects(inputs: Inputs) -> list[Object]:
         replicas=min(2, len(inputs.cluster.control_nodes)),
         strategy=pods.rolling(surge=1, unavailable=0),
         labels=labels,
+        settles=SETTLES,
     )
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(OPERATOR, SYSTEM)}
     return [account, *_rights(), _authorities(inputs), deployment, pods.disruption_budget(OPERATOR, labels)]
@@ -67,15 +73,17 @@ def _authorities(inputs: Inputs) -> Object:
 
 
 def _pod(inputs: Inputs, labels: dict[str, str]) -> Object:
+    image = inputs.image(IMAGE)
+    own = own_address(image)
     container = pods.command_container(
         OPERATOR,
-        inputs.image(IMAGE),
-        ["/usr/bin/python3", "-m", "autarky.agents.operator"],
+        image,
+        ["/usr/bin/python3", "-m", "autarky.agents.operator", f"--own-address={own}"],
         env=[{"name": "PYTHONUNBUFFERED", "value": "1"}],
         resources=pods.requests("20m", "64Mi"),
-        startupProbe=pods.http_probe("/healthz", ports.OPERATOR, period=1, failures=STARTS),
-        livenessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=10, failures=6),
-        readinessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=2, failures=5),
+        startupProbe=pods.http_probe("/healthz", ports.OPERATOR, period=1, failures=STARTS, host=own),
+        livenessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=10, failures=6, host=own),
+        readinessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=2, failures=5, host=own),
         securityContext=pods.restricted_container(),
     )
     return {
@@ -90,6 +98,12 @@ def _pod(inputs: Inputs, labels: dict[str, str]) -> Object:
         "affinity": {"podAntiAffinity": one_per_node(labels)},
         "containers": [container],
     }
+
+
+def own_address(image: str) -> str:
+    """The loopback address, out of 127.64.0.0/10, at which operators of that image, and no others, answer probes."""
+    first, second, third = hashlib.sha256(image.encode()).digest()[:3]
+    return f"127.{64 + first % 64}.{second}.{1 + third % 254}"
 
 
 # --- rights --------------------------------------------------------------------------------------------

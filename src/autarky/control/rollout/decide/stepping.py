@@ -10,7 +10,8 @@ Contract: `decide(observed)` names a pod only if all of this holds:
   template;
 - every node that it counts is away, which is not Ready for AWAY_SECONDS (rule 2: a node that has just fallen silent is
   not gone); except for one that lags: a worker whose pod has not become available for LAG_SECONDS. If a second one
-  lags that is not away, the template is in doubt (`decide.verdict`), and the rollout stops;
+  lags that is not away, the template is in doubt (`decide.verdict`), and the rollout stops. (Not that of the node
+  agents, which are judged by control nodes alone: there any number of workers is passed over.)
 - every other node is Ready and has one pod, which is available: no other living pod is stopping or starting;
 - the pod is on a living node, and not of the wanted revision.
 So one living pod is replaced at a time, as if the skipped nodes did not belong to the DaemonSet; control nodes first,
@@ -87,6 +88,7 @@ class Observed:
     """known: whether the controller has observed the wanted template, and what is seen is current.
 
     most: how many nodes may be unavailable. desired, unavailable: as the controller counts them in the status.
+    by_workers: whether pods on workers say anything about the template, too.
     """
 
     known: bool
@@ -94,6 +96,7 @@ class Observed:
     desired: int
     unavailable: int
     places: tuple[Place, ...]
+    by_workers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ def _not_yet(observed: Observed) -> str:
         return "the DaemonSet controller has not observed the wanted template yet"
     if not passed or sum(place.counted for place in observed.places) < observed.most:
         return "the DaemonSet controller continues by itself, or will"
-    if len(lagging) > 1:
+    if len(lagging) > 1 and observed.by_workers:
         return f"{', '.join(lagging)} have no available pod: the template may be the cause"
     if waits := sorted(place.node for place in observed.places if not place.passed_over and not place.serves):
         return f"pods are replaced one at a time: {', '.join(waits)} has no available pod"

@@ -24,6 +24,7 @@ from autarky.errors import AutarkyError
 from autarky.model.components import (
     COMPONENTS,
     NAME_LABEL,
+    NODE_AGENT,
     OPERATOR,
     Component,
 )
@@ -107,6 +108,7 @@ class Stepping(ClusterController):
             desired=desired,
             unavailable=live.get("status", {}).get("numberUnavailable", 0),
             places=self._followed(component, places),
+            by_workers=component.name != NODE_AGENT,
         )
         return stepping.decide(observed)
 

@@ -3,6 +3,9 @@
 Only pods that a controller created, and standbys on control nodes, are considered: a worker's kubelet may give its
 static pods any label, image and readiness.
 
+A node agent has to act, too, by its own report: its probes are answered by whichever agent of the node acts, so that
+one that hangs is Ready.
+
 The pods of a revision are found by the name that the controllers gave it: that of the ControllerRevision or
 ReplicaSet with the wanted template. While there is none, the controllers have not observed the template yet.
 
@@ -23,13 +26,16 @@ from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.decide.limits import seconds_to_ready
 from autarky.control.rollout.decide.observed import Leader, Lease, Observed, Pod
 from autarky.control.rollout.operator.trouble import has_never_run, trouble_of
+from autarky.control.slots.decide.report import acting_agent
 from autarky.model import components
 from autarky.model.cluster import Level
 from autarky.model.components import (
     API_SERVER,
     COMPONENTS,
     HOSTED,
+    LED_BY_LEASE,
     NAME_LABEL,
+    NODE_AGENT,
     SLOT_LABEL,
     STANDBY,
     WITH_STANDBY,
@@ -62,8 +68,9 @@ def is_add_on(component: Component) -> bool:
 
 
 def _is_anywhere(component: Component) -> bool:
-    """Whether any node may have any number of its pods."""
-    return component.kind == "Deployment" and not component.leads_by_lease
+    """Whether any node may have any number of its pods. (Which operator leads says nothing about the others: the one
+    that looks is the one that leads.)"""
+    return component.kind == "Deployment" and component.name not in LED_BY_LEASE
 
 
 def observe(
@@ -78,21 +85,23 @@ def observe(
     anywhere = _is_anywhere(component)
     if anywhere:  # its controller has made others for those that have ended, and leaves these as they are
         new = [pod for pod in new if not has_ended(pod)]
-    nodes, ending = _ready_nodes(view, template), _ending(pods)
+    nodes, ending, trusted = _ready_nodes(view, template), _ending(pods), control_nodes(view)
+    if component.name == NODE_AGENT:  # workers have none that keeps a control plane alive, or reports that it acts
+        nodes &= trusted
     seen = [pod for pod in new if pod["spec"].get("nodeName") in nodes]
     return Observed(
         revision=revision_of(template),
         known=name is not None and _is_current(view, component),
         etcd_up=etcd_up,
         nodes=nodes,
-        pods=tuple(_judged(pod, component, control_nodes(view)) for pod in seen),
+        pods=tuple(_judged(view, pod, component, trusted) for pod in seen),
         skew=_skew(view, component, template, level_3),
-        lease=_lease(view, component, pods, new) if component.leads_by_lease else None,
+        lease=_lease(view, component, pods, new) if component.name in LED_BY_LEASE else None,
         ending=ending if component.kind == "DaemonSet" else frozenset(),
         replicas=live["spec"].get("replicas", 1) if anywhere else None,
         made=len(new) if anywhere else 0,
         due=not new and bool(nodes) and not ending and _makes_pods(live),
-        trusted=None if component in TWO_SLOTS else control_nodes(view),
+        trusted=None if component in TWO_SLOTS else trusted,
     )
 
 
@@ -108,7 +117,7 @@ def _is_current(view: View, component: Component) -> bool:
         if component.kind == "DaemonSet"
         else [view.deployments, view.replica_sets]
     )
-    leases = [view.leases[component.name]] if component.leads_by_lease else []
+    leases = [view.leases[component.name]] if component.name in LED_BY_LEASE else []
     return current([view.nodes, view.pods, *kind, *leases])
 
 
@@ -214,12 +223,20 @@ def _ends(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
-def _judged(pod: Object, component: Component, trusted: frozenset[str]) -> Pod:
+def _judged(view: View, pod: Object, component: Component, trusted: frozenset[str]) -> Pod:
     """trusted: the nodes whose figures on how long a start takes count."""
     name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
     start = seconds_to_ready(pod, component.name) if node in trusted else None
-    shares = _is_anywhere(component)
-    return Pod(name, node, is_ready(pod), trouble_of(pod), has_never_run(pod), start, shares)
+    ready, trouble = is_ready(pod), trouble_of(pod)
+    if ready and component.name == NODE_AGENT and not _acts(view, pod):
+        ready, trouble = False, "another agent acts on the node"
+    return Pod(name, node, ready, trouble, has_never_run(pod), start, _is_anywhere(component))
+
+
+def _acts(view: View, pod: Object) -> bool:
+    """Whether this agent acts on its node, unless the one that does is of a release that does not say."""
+    node = view.nodes.items.get((None, pod["spec"]["nodeName"]))
+    return node is not None and acting_agent(node) in ("", pod["metadata"]["uid"])
 
 
 def _ready_nodes(view: View, template: Object) -> frozenset[str]:

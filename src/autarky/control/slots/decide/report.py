@@ -1,12 +1,15 @@
-"""What a control node's agent reports about its slots, in an annotation of its Node. Pure: writing and reading it.
+"""What a control node's agent reports in an annotation of its Node: that it acts, and its slots. Pure: writing and
+reading it.
 
 Compact JSON, written when it changes and never periodically:
 
-    {"level": 2, "slots": {"kube-apiserver": {"slot": "hosted", "revision": "6c9f…", "standby": "1f0c…",
+    {"agent": "0c1d…", "level": 2,
+     "slots": {"kube-apiserver": {"slot": "hosted", "revision": "6c9f…", "standby": "1f0c…",
                                                "version": "v1.36.4", "emulates": "1.35",
                                                "checkpoint": "2026-11-21T10:00:00Z", "serves": false,
                                                "refused": "…"}, …}}
 
+agent: the uid of the pod of the agent that acts on the node, and writes this; absent where an earlier release did.
 level: the lowest hosted level that the agent acts on. slot: "hosted", "standby", "both" or "none": what is in place;
 revision: that of the hosted pod, as its controller names it; standby: the revision of the standby on disk; version: the
 tag of its image; emulates: the value of its `--emulated-version`, absent where it has none; checkpoint: since when that
@@ -50,7 +53,7 @@ def revision_of(pod: Object | None) -> str:
     return next((labels[name] for name in _REVISION_LABELS if name in labels), "")
 
 
-def text(level: int, slots: Mapping[str, Slots]) -> str:
+def text(level: int, slots: Mapping[str, Slots], agent: str = "") -> str:
     """The annotation's value: the same slots give the same text."""
     by_component = {
         component: {
@@ -64,7 +67,8 @@ def text(level: int, slots: Mapping[str, Slots]) -> str:
         }
         for component, one in slots.items()
     }
-    return json.dumps({"level": level, "slots": by_component}, sort_keys=True, separators=(",", ":"))
+    said = {**({"agent": agent} if agent else {}), "level": level, "slots": by_component}
+    return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
 
 def read(node: Object) -> Object:
@@ -82,11 +86,17 @@ def _is_report(found: Object) -> bool:
     slots = found.get("slots", {})
     return (
         type(found.get("level", 0)) is int
+        and isinstance(found.get("agent", ""), str)
         and isinstance(slots, dict)
         and all(
             isinstance(one, dict) and all(isinstance(v, str | bool) for v in one.values()) for one in slots.values()
         )
     )
+
+
+def acting_agent(node: Object) -> str:
+    """The uid of the pod of the agent that acts on the node; "" where nothing says which one does."""
+    return str(read(node).get("agent", ""))
 
 
 def standby_serves(node: Object, component: str, level: int) -> bool | None:

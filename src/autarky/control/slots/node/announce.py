@@ -49,6 +49,8 @@ class Announcer(Controller):
     clock: Clock
     tell: Callable[[str, str], None]
     pending: PendingEvents
+    agent: str = ""
+    """The uid of this agent's pod."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set it when the live Node may have changed."""
     _wanted: str | None = None
@@ -60,7 +62,7 @@ class Announcer(Controller):
         self.changed.set()
 
     def wants(self, level: int, slots: Mapping[str, Slots]) -> None:
-        wanted = text(level, slots)
+        wanted = text(level, slots, self.agent)
         if wanted != self._wanted:
             self._wanted = wanted
             self.changed.set()

@@ -1,0 +1,82 @@
+"""A release of autarky whose node agents and operators are no good, on one node: they go back by themselves, the former
+ones act meanwhile, nothing of the control plane notices, and the next `up` of a good release goes through.
+
+The cases of this module build on each other, in order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from earlier import broken_tree
+from harness import TestCluster, one_node
+from rollouts import condition, explanations, quiet, template, undisturbed
+from slots import SYSTEM, parked_agent_is_a_copy
+from upgrades import reasons
+
+pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.rotation, pytest.mark.timeout(900)]
+
+AGENTS = ("ds/node-agent", "deploy/autarky-operator")
+EXITS = "raise SystemExit('no such thing')"
+EXITS_AGAIN_AND_AGAIN = "import os, threading; threading.Timer(8, os._exit, [1]).start()"
+HANGS = "import time; time.sleep(10**6)"
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    cluster = make_cluster("t-bad-agents", **one_node())
+    cluster.up()
+    return cluster
+
+
+@pytest.mark.parametrize(
+    "at_the_start", [EXITS, EXITS_AGAIN_AND_AGAIN, HANGS], ids=["exit", "exit again and again", "hang"]
+)
+def test_agents_that_are_no_good_go_back_and_the_former_ones_act_meanwhile(
+    cluster: TestCluster, tmp_path: Path, at_the_start: str
+) -> None:
+    quiet(cluster)
+    acts_again(cluster)
+    good = {workload: template(cluster, workload) for workload in AGENTS}
+    told = {workload: len(explanations(cluster, workload)) for workload in AGENTS}
+    bad = TestCluster(cluster.name, cluster.spec, broken_tree(at_the_start, tmp_path))
+    with undisturbed(cluster):
+        ended = bad.up(check=False)
+        cluster.wait(
+            "both are as before",
+            lambda: {workload: template(cluster, workload) for workload in AGENTS} == good,
+            seconds=240,
+        )
+        cluster.wait("the former ones act", lambda: acts_again(cluster), seconds=120)
+    assert ended.status != 0
+    assert "has gone back" in ended.stderr, ended.stderr
+    assert {workload: len(explanations(cluster, workload)) for workload in AGENTS} == {
+        workload: count + 1 for workload, count in told.items()
+    }
+    said = condition(cluster, "RolledBack")["message"]
+    assert all(workload in said for workload in AGENTS), said
+    assert "RolledBack" in reasons(cluster)
+    cluster.up()
+    quiet(cluster)
+    assert {workload: template(cluster, workload) for workload in AGENTS} == good
+    assert cluster.autarky("plan", "-f", str(cluster.file)).stdout.splitlines() == ["nothing would change"]
+
+
+def acts_again(cluster: TestCluster) -> bool:
+    """The hosted agent acts on the node, its standby is a copy of it, and the operator renews its lease."""
+    node = json.loads(cluster.kubectl("get", "node", "n1", "-o", "json"))["metadata"]
+    agent = json.loads(node["annotations"]["autarky.dev/slots"])["agent"]
+    pods = cluster.kubectl(
+        *SYSTEM,
+        "get",
+        "pods",
+        "-l",
+        "k8s-app=node-agent,autarky.dev/slot=hosted",
+        "-o",
+        "jsonpath={.items[*].metadata.uid}",
+    )
+    ready = cluster.kubectl(*SYSTEM, "get", "deploy/autarky-operator", "-o", "jsonpath={.status.availableReplicas}")
+    return pods.split() == [agent] and ready == "1" and parked_agent_is_a_copy(cluster)
