@@ -116,7 +116,9 @@ async def _noted(context: Context) -> _Noted:
         why = f"{WHERE} cannot be read: what earlier runs have applied is not known, and stays"
         return _Noted(await _left_behind(context), is_there=False, warnings=[] if live is None else [Warn(why)])
     text = (live or {}).get("data", {}).get(manifests.KEY)
-    return _Noted(entries, is_there=True, is_stale=text != written(entries))
+    # Also beside an inventory: an earlier release may have been here again since it was written.
+    found = merged(entries, await _left_behind(context))
+    return _Noted(found, is_there=True, is_stale=text != written(entries))
 
 
 async def _left_behind(context: Context) -> list[Entry]:

@@ -189,7 +189,7 @@ async def refuse(
         seen = await observe(context.kube(), runs, wanted, gone=commands.resources_gone(runs, wanted))
         # Images are this command's own affair.
         found = [one for one in checks.findings(replace(seen, soak=soak)) if one.name != "images"]
-        if wanted == reported.former_version(plane):
+        if wanted == reported.former_version(plane) and wanted < runs:  # after a way back it is the later one
             found = checks.on_the_way_back(found)
         lacking = [name for name in ORDER if name not in seen.workloads and Source.WORKLOADS not in seen.unseen]
         errors = [UserError(path.not_hosted(lacking))] if lacking else []

@@ -329,6 +329,22 @@ async def test_the_former_configuration_of_coredns_goes_once_nothing_uses_it(mak
     assert await kube.get("v1", "ConfigMap", "coredns", SYSTEM)
 
 
+async def test_a_configuration_that_an_earlier_release_has_left_beside_an_inventory_goes_as_well(
+    make_context, notes, kube
+) -> None:
+    """It kept none: it was here again after a later one, which comes back now."""
+    context = make_context(kube=kube)
+    await RecordApplied().run(context, notes)
+    await ApplyObjects().run(context, notes)
+    await PruneObjects().run(context, notes)
+    name = kube.put(immutable_config_map("coredns", {"Corefile": "former"}))["metadata"]["name"]
+    assert [one.sentence for one in await RecordApplied().plan(context)] == []
+    assert [one for one in await PruneObjects().plan(context) if name in one.sentence]
+    await PruneObjects().run(context, notes)
+    assert await kube.get("v1", "ConfigMap", name, SYSTEM) is None
+    assert await plans(context) == []
+
+
 @pytest.mark.parametrize("edited", [True, False])
 async def test_a_corefile_that_was_mounted_instead_of_the_one_of_a_former_release_stands(
     make_context, notes, kube, edited: bool

@@ -186,6 +186,15 @@ async def test_back_to_the_version_before_it_may_go_from_a_cluster_that_is_not_w
     ]
 
 
+@pytest.mark.looptime
+async def test_the_version_that_it_came_back_from_is_an_upgrade_again(make_context, kube):
+    await says(kube, OLD, Ready="False")
+    plane = await kube.get(*PLANE)
+    await kube.replace({**plane, "status": {**plane["status"], "formerVersion": str(NEW)}}, subresource="status")
+    with pytest.raises(UserError, match="Ready"):
+        await UpgradeControlPlane(NEW).plan(make_context(kube=kube))
+
+
 def created(name: str, at: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "creationTimestamp": at}}
 

@@ -248,6 +248,20 @@ async def test_one_that_has_begun_goes_on_and_back_whatever_is_wrong(scene: Scen
     assert set((await scene.versions()).values()) == {OLD}
 
 
+async def test_after_a_way_back_the_later_version_is_an_upgrade_again(scene: Scene) -> None:
+    """It is the former one of the two then, and was taken for a way back, which is checked for almost nothing."""
+    await scene.settles()
+    await scene.wants(NEW)
+    await until_complete(scene)
+    await scene.wants(OLD)
+    await until_complete(scene)
+    scene.conditions["NodesAsLabelled"] = "False"
+    await scene.wants(NEW)
+    for _ in range(15):
+        await scene.one_pass()
+    assert set((await scene.versions()).values()) == {OLD}
+
+
 async def test_a_worker_without_the_former_image_does_not_keep_a_complete_one_from_going_back(scene: Scene) -> None:
     """A worker's root may have removed it, or only say so."""
     await scene.settles()

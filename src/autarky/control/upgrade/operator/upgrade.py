@@ -187,7 +187,7 @@ class Upgrade(ClusterController):
         seen = await observe(self.kube, runs, wanted, gone=commands.resources_gone(runs, wanted))
         soak = reported.soak_seconds(plane)
         found = checks.findings(replace(seen, soak=soak))
-        if wanted == self.former:
+        if wanted == self.former and wanted < runs:  # after a way back the former one is the later one
             found = checks.on_the_way_back(found)
         if self.versions:  # the plan itself has made them; `steps` looks at them
             found = [one for one in found if one.name != "standbys"]
