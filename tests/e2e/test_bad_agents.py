@@ -1,5 +1,5 @@
 """A release of autarky whose node agents and operators are no good, on one node: they go back by themselves, the former
-ones act meanwhile, nothing of the control plane notices, and the next `up` of a good release goes through.
+ones act meanwhile, nothing of the control plane notices, and the release that corrects it is applied completely.
 
 The cases of this module build on each other, in order.
 """
@@ -42,7 +42,7 @@ def test_agents_that_are_no_good_go_back_and_the_former_ones_act_meanwhile(
     acts_again(cluster)
     good = {workload: template(cluster, workload) for workload in AGENTS}
     told = {workload: len(explanations(cluster, workload)) for workload in AGENTS}
-    bad = TestCluster(cluster.name, cluster.spec, broken_tree(at_the_start, tmp_path))
+    bad = TestCluster(cluster.name, cluster.spec, broken_tree(at_the_start, tmp_path / "bad"))
     with undisturbed(cluster):
         ended = bad.up(check=False)
         cluster.wait(
@@ -59,10 +59,16 @@ def test_agents_that_are_no_good_go_back_and_the_former_ones_act_meanwhile(
     said = condition(cluster, "RolledBack")["message"]
     assert all(workload in said for workload in AGENTS), said
     assert "RolledBack" in reasons(cluster)
-    cluster.up()
+    corrected = TestCluster(cluster.name, cluster.spec, broken_tree(f"CORRECTS = {at_the_start!r}", tmp_path / "next"))
+    corrected.up()
     quiet(cluster)
-    assert {workload: template(cluster, workload) for workload in AGENTS} == good
-    assert cluster.autarky("plan", "-f", str(cluster.file)).stdout.splitlines() == ["nothing would change"]
+    assert corrected.autarky("plan", "-f", str(cluster.file)).stdout.splitlines() == ["nothing would change"]
+    now = {workload: image(cluster, workload) for workload in AGENTS}
+    assert len({*now.values(), *(one["spec"]["containers"][0]["image"] for one in good.values())}) == 2, now
+
+
+def image(cluster: TestCluster, workload: str) -> str:
+    return str(template(cluster, workload)["spec"]["containers"][0]["image"])
 
 
 def acts_again(cluster: TestCluster) -> bool:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
+from autarky.control.drift.decide import applied as applied_last
 from autarky.control.rollout.decide.verdict import Verdict
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.slots.decide.report import ANNOTATION
 from autarky.control.status.operator import _failures
 from autarky.model.components import NODE_AGENT, OPERATOR
+from autarky.phases.ownership import judge
 from autarky.ports import Object
 from autarky.render.values import SYSTEM
 from unit.control.rollout.test_operator_add_ons import applied, runs, template
@@ -138,3 +141,46 @@ async def test_an_operator_finds_itself_good_once_it_has_been_ready_for_long_eno
     async with world.operator() as duty:
         assert await judged(duty, 30) is Verdict.WAIT
         assert await judged(duty, 15) is Verdict.HEALTHY
+
+
+def as_up_applies_it(world: World, wanted: Object) -> None:
+    """With the record of it."""
+    live = world.kube._objects["apps/v1", "Deployment", SYSTEM, OPERATOR]  # it is ours
+    world.kube.put(applied_last.with_record(live, {**live, "spec": {**live["spec"], "template": wanted}}))
+
+
+@pytest.mark.parametrize("edited", [False, True])
+async def test_after_a_way_back_the_next_release_is_applied_completely_beside_what_a_user_has_edited(
+    world: World, edited: bool
+) -> None:
+    """Beside the record of the failed release, all that the former one has would pass for somebody's edit."""
+    first = operators(world, "v1")
+    first["spec"] |= {"priorityClassName": "ours", "terminationGracePeriodSeconds": 10}
+    as_up_applies_it(world, first)
+    applied(world, OPERATOR, first, replicas=1)
+    runs(world, OPERATOR, first, "n1")
+    if edited:
+        first = deepcopy(first)
+        first["spec"]["priorityClassName"] = "theirs"
+        applied(world, OPERATOR, first, replicas=1)
+        runs(world, OPERATOR, first, "n1")
+    async with world.operator() as duty:
+        assert await judged(duty, 14) is Verdict.HEALTHY
+        second = deepcopy(first)
+        second["spec"]["containers"][0]["image"] += "-bad"
+        second["spec"]["terminationGracePeriodSeconds"] = 20
+        applied(world, OPERATOR, second, replicas=1)
+        runs(world, OPERATOR, second, "n1", ready=False)
+        as_up_applies_it(world, {**second, "spec": {**second["spec"], "priorityClassName": "ours"}})
+        applied(world, OPERATOR, second, replicas=1)
+        await rounds(duty, 95)
+    live = await world.kube.get("apps/v1", "Deployment", OPERATOR, SYSTEM)
+    assert live is not None
+    assert live["spec"]["template"] == first
+    wanted = template(OPERATOR, "v3")
+    wanted["spec"] |= {"volumes": [], "priorityClassName": "ours", "terminationGracePeriodSeconds": 20}
+    found = judge({**live, "spec": {**live["spec"], "template": wanted}}, live, take_ownership=False)
+    assert ["priorityClassName" in edit.sentence for edit in found.kept] == [True] * edited
+    assert found.to_apply is not None
+    to_apply = found.to_apply["spec"]["template"]["spec"]
+    assert to_apply == {**wanted["spec"], "priorityClassName": "theirs" if edited else "ours"}

@@ -72,6 +72,19 @@ def with_record(obj: Object, applied: Object) -> Object:
     return {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}
 
 
+def recorded_template(live: Object) -> Object | None:
+    """That of a workload, as it was applied last; None where that is not known."""
+    spec = (record_of(live) or {}).get("spec")
+    found = spec.get("template") if isinstance(spec, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+def with_recorded_template(live: Object, template: Object) -> Object:
+    """As if that template had been applied, and all else as it was last."""
+    record = record_of(live)
+    return live if record is None else with_record(live, {**record, "spec": {**record["spec"], "template": template}})
+
+
 def drift_of(live: Object) -> Comparison | None:
     """The live object against its own record; None without one."""
     record = record_of(live)

@@ -3,6 +3,9 @@
 One Secret per component, `autarky-last-good-COMPONENT`: the revisions that Kubernetes keeps do not contain Secrets,
 and a running server hides until its restart that one was deleted.
 
+Of an add-on or an agent also the template that `autarky up` had applied, by its record (`drift.decide.applied`), which
+goes back, too: beside that of a release that failed, what the next `up` finds would pass for edits, and stay.
+
 Contract: complete or absent: everything is in one object, written at once. Content that cannot be parsed counts as
 absent: then nothing is rolled back until a revision has been healthy. So does a Secret that is not ours, by label and
 type.
@@ -38,11 +41,13 @@ Reference = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LastGood:
-    """template: of the revision `record.good`; objects: the Secrets and ConfigMaps that it references."""
+    """template: of the revision `record.good`; objects: the Secrets and ConfigMaps that it references; applied: the
+    template as it was applied, edits apart; None where that is not known, or does not go back."""
 
     record: Record = field(default_factory=Record)
     template: Object | None = field(default=None, repr=False)
     objects: tuple[Object, ...] = field(default=(), repr=False)
+    applied: Object | None = field(default=None, repr=False)
 
     def with_record(self, record: Record) -> LastGood:
         return replace(self, record=record)
@@ -66,7 +71,7 @@ async def save(kube: Kube, component: str, kept: LastGood) -> None:
     await write(kube, {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": TYPE, "data": data}, live)
 
 
-async def collect(kube: Kube, record: Record, template: Object) -> LastGood:
+async def collect(kube: Kube, record: Record, template: Object, applied: Object | None = None) -> LastGood:
     """The template with copies of the Secrets and ConfigMaps that it requires. UserError names a missing one, or the
     largest ones where all together exceed LARGEST."""
     copies: list[Object] = []
@@ -75,7 +80,7 @@ async def collect(kube: Kube, record: Record, template: Object) -> LastGood:
         if live is None:
             raise UserError(f"{kind} {name} is missing, and its next start needs it", fix=f"create {kind} {name}")
         copies.append(_copy(live))
-    kept = LastGood(record, template, tuple(copies))
+    kept = LastGood(record, template, tuple(copies), applied)
     if (size := _size(kept)) > LARGEST:
         raise UserError(
             f"with the Secrets and ConfigMaps that it references it has {size >> 10} KiB, and a Secret holds at most"
@@ -185,6 +190,7 @@ def _encoded(kept: LastGood) -> dict[str, str]:
         "failures.json": [asdict(failure) for failure in record.failures],
         TEMPLATE: kept.template,
         "objects.json": list(kept.objects),
+        **({} if kept.applied is None else {"applied.json": kept.applied}),
     }
     return {
         name: base64.b64encode(json.dumps(document, sort_keys=True).encode()).decode()
@@ -207,7 +213,8 @@ def _decoded(data: dict[str, str]) -> LastGood:
     template, objects = documents[TEMPLATE], tuple(documents["objects.json"])
     if not {_reference(obj) for obj in objects} <= set(references(template) if template is not None else ()):
         raise ValueError("copies of objects that the template does not reference")
-    return LastGood(record, template, objects)
+    applied = documents.get("applied.json")
+    return LastGood(record, template, objects, applied if isinstance(applied, dict) else None)
 
 
 def _start_in(documents: dict[str, Any]) -> float | None:

@@ -19,6 +19,7 @@ from autarky.control.base.events import report
 from autarky.control.base.operator_view import View, current
 from autarky.control.common.shapes import image_of
 from autarky.control.common.skew import breaks_skew
+from autarky.control.drift.decide import applied
 from autarky.control.rollout.decide import verdict as rollback
 from autarky.control.rollout.decide.failures import TRY_AGAIN, Record
 from autarky.control.rollout.decide.good_revision import revision_of
@@ -163,7 +164,7 @@ class Rollouts(ClusterController):
         if component.name in self.unkept and now < self._refused[component.name] + CONTENT_SECONDS:
             return
         try:
-            kept = await last_good.collect(self.kube, record, template)
+            kept = await last_good.collect(self.kube, record, template, _applied(component, live))
         except UserError as error:
             sentences = f"healthy, but it cannot be kept as the last good revision: {error.what}; {error.fix}"
             self.unkept[component.name], self._refused[component.name] = sentences, now
@@ -216,8 +217,7 @@ class Rollouts(ClusterController):
         decision: rollback.Decision,
         observed: Observed,
     ) -> None:
-        good = kept.template
-        if good is None:
+        if kept.template is None:
             return
         edited = await last_good.edited(self.kube, kept)
         if edited:
@@ -233,7 +233,7 @@ class Rollouts(ClusterController):
         useless = rollback.never_served(observed, decision.memory) if is_waited_for else frozenset[str]()
         never_ran = frozenset(name for name in useless if has_never_run(self._named(name)))
         await self._end(useless - never_ran, HURRIED_SECONDS)
-        if await self._exchange_template(live, good):
+        if await self._exchange_template(live, kept):
             await self._end(never_ran, 0)
             self.counted(component.name)
             self.say(
@@ -260,13 +260,14 @@ class Rollouts(ClusterController):
         for sentence in sentences:
             self.tell(f"the last good revision may not start: {sentence}", f"{component.name} objects")
 
-    async def _exchange_template(self, live: Object, template: Object) -> bool:
+    async def _exchange_template(self, live: Object, kept: LastGood) -> bool:
         """Whether it was done: not if somebody has changed the template meanwhile. A conflict with controllers, which
         keep writing the status during a rollout, is no reason to give up."""
         failed = revision_of(live["spec"]["template"])
         for _ in range(EXCHANGE_TRIES):
             try:
-                await self.kube.replace({**live, "spec": {**live["spec"], "template": template}})
+                good = live if kept.applied is None else applied.with_recorded_template(live, kept.applied)
+                await self.kube.replace({**good, "spec": {**live["spec"], "template": kept.template}})
             except Conflict:
                 meta = live["metadata"]
                 found = await self.kube.get(live["apiVersion"], live["kind"], meta["name"], meta["namespace"])
@@ -319,6 +320,12 @@ class Rollouts(ClusterController):
 
     def _named(self, name: str) -> Object | None:
         return self.view.pods.items.get((SYSTEM, name))
+
+
+def _applied(component: Component, live: Object) -> Object | None:
+    """The template that `up` applied, where it goes back. That of the control plane's components does not: what the
+    file asks for there is not wrong because it has failed once, and `autarky up` says that it differs."""
+    return applied.recorded_template(live) if is_add_on(component) else None
 
 
 def _policy(view: View) -> Policy | None:
