@@ -1,8 +1,8 @@
 """Running upstream's end-to-end tests against a cluster: specs by name, on images of ours.
 
-They run in the network of the worker, so that they reach the API as a client on a node does: through its load balancer,
-which outlives any one control node. The images are what the payload makes under the names of upstream's, in a registry
-that does not exist: no spec gets another image than those that are put on the nodes here.
+They run in the network of a node, so that they reach the API as a client there does: through its load balancer, which
+outlives any one control node. The images are what the payload makes under the names of upstream's, in a registry that
+does not exist: no spec gets another image than those that are put on the nodes here.
 """
 
 from __future__ import annotations
@@ -112,10 +112,11 @@ class Run:
 
 @contextmanager
 def upstream_tests(
-    cluster: TestCluster, specs: Sequence[str], directory: Path, seed: str, *, attempts: int = 1
+    cluster: TestCluster, specs: Sequence[str], directory: Path, seed: str, *, attempts: int = 1, inside: str = WORKER
 ) -> Iterator[Run]:
-    """These specs, one after the other in a random order, during the block. `attempts`: of each."""
-    network = ["nsenter", f"--target={cluster.host_process(WORKER)}", "--net", "--"]
+    """These specs, one after the other in a random order, during the block. `attempts`: of each. `inside`: the node
+    from which they ask; the load balancer of a control node leads to its own API server."""
+    network = ["nsenter", f"--target={cluster.host_process(inside)}", "--net", "--"]
     argv = [*network, str(_program("e2e.test")), *_options(cluster, specs, directory, seed, attempts)]
     (directory / "registries").write_text(_REGISTRIES)
     with (directory / "printed").open("wb") as printed:

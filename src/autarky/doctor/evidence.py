@@ -16,6 +16,7 @@ from datetime import datetime
 
 from autarky import places
 from autarky.control.addons import add_ons_of
+from autarky.control.common.shapes import condition
 from autarky.control.etcd.decide import figures
 from autarky.control.guards.decide import Refused
 from autarky.control.load_balancer.manifests import haproxy as nllb
@@ -137,9 +138,9 @@ async def _conditions(context: Context) -> dict[str, str]:
         if error.status != 404:
             raise
         return {}
-    found = plane.get("status", {}).get("conditions") or []
+    found = {name: condition(plane, name) for name in CONDITIONS}
     wrong = {name: status for name, (status, _) in CONDITIONS.items()}
-    return {one["type"]: one["message"] for one in found if wrong.get(one["type"]) == one["status"]}
+    return {name: one["message"] for name, one in found.items() if one.get("status") == wrong[name]}
 
 
 async def _clock(context: Context, host: Host) -> float | None:

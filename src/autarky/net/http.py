@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlencode
 
 import httpcore2
@@ -115,7 +116,7 @@ class Endpoints:
             ),
             socket_options=_KEEPALIVE_OPTIONS,
         )
-        self._transport._pool._network_backend = _Network()  # the library has one number for both handshakes
+        self._transport._pool._network_backend = _Network()
 
     async def request(self, request: Request, *, timeout: float = REQUEST, patience: float | None = None) -> Answer:
         """The complete answer. `timeout` in seconds bounds everything, waiting and failover included;
@@ -193,8 +194,7 @@ class Endpoints:
 
     def _build(self, server: str, request: Request, read_timeout: float) -> httpx2.Request:
         query = f"?{urlencode(request.parameters)}" if request.parameters else ""
-        # Both handshakes end before the request's own time is up: cancelled within a TLS handshake, the
-        # library leaves the socket open until it is garbage.
+        # Both handshakes end before the request's own time is up, so that the error says which server hung.
         limits = {"connect": secures(read_timeout), "read": read_timeout, "write": read_timeout, "pool": read_timeout}
         extensions: dict[str, object] = {"timeout": limits}
         if self._server_name is not None:
@@ -225,7 +225,8 @@ def secures(timeout: float) -> float:
 
 
 class _Network(httpcore2.AnyIOBackend):
-    """What a TLS handshake may take is too long for TCP."""
+    """What a TLS handshake may take is too long for TCP, and the library has one number for both. And a handshake that
+    is cancelled leaves nothing behind."""
 
     async def connect_tcp(
         self,
@@ -236,7 +237,36 @@ class _Network(httpcore2.AnyIOBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         soon = CONNECT if timeout is None else min(CONNECT, timeout)
-        return await super().connect_tcp(host, port, soon, local_address, socket_options)
+        return _Dialled(await super().connect_tcp(host, port, soon, local_address, socket_options))
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialled(httpcore2.AsyncNetworkStream):
+    """A connection before TLS. Cancelled within the handshake, the library would leave it open until it is garbage, and
+    the server at its other end would wait for us."""
+
+    stream: httpcore2.AsyncNetworkStream
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            return await self.stream.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return await self.stream.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self.stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self.stream.get_extra_info(info)
 
 
 class _NotTaken(Unreachable):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +16,9 @@ from autarky.model.cluster import Cni
 from autarky.model.components import NODE_AGENT
 from autarky.phases import members
 from autarky.phases.context import Context, left_out, memory_of
-from autarky.phases.held_up import HeldUp
+from autarky.phases.held_up import LOOK_EVERY, HeldUp
 from autarky.phases.pivot import withdrawn_pods
-from autarky.phases.static_pods import unready_static_pods
+from autarky.phases.static_pods import unready_by_node, unready_static_pods
 from autarky.phases.went_back import WentBack, changed
 from autarky.ports import Object, Progress
 from autarky.render.kubeconfig import client_kubeconfig
@@ -74,6 +74,8 @@ class _Workers:
     context: Context
     _held: HeldUp = field(init=False)
     _since: dict[str, float] = field(default_factory=dict, init=False)
+    _unready: Sequence[str] = field(default=(), init=False)
+    _looked: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._held = HeldUp(self.context)
@@ -84,21 +86,34 @@ class _Workers:
         workers = self.context.joined - control - self.context.absent.keys()
         if not workers:
             return False
-        found = await self._not_ready() | await self._lacking()
+        found = await self._not_ready(workers) | await self._lacking()
         late = sorted(workers & found.keys())
         for name in late:
             self.context.absent[name] = found[name]
             progress.note(left_out(self.context, name))
         return bool(late)
 
-    async def _not_ready(self) -> dict[str, str]:
-        now, nodes = self.context.clock.monotonic(), await self.context.kube().list("v1", "Node")
-        since = {name: self._since.setdefault(name, now) for name in _unready_nodes(self.context, nodes)}
+    async def _not_ready(self, workers: Collection[str]) -> dict[str, str]:
+        """Nor are its own static pods, by its own word."""
+        nodes = await self.context.kube().list("v1", "Node")
+        unready = {*_unready_nodes(self.context, nodes), *await self._with_unready_pods(workers)}
+        now = self.context.clock.monotonic()
+        since = {name: self._since.setdefault(name, now) for name in unready}
         why = f"it was not ready within {patience.ON_WORKERS:.0f} s"
         return {name: why for name, began in since.items() if now - began >= patience.ON_WORKERS}
 
+    async def _with_unready_pods(self, workers: Collection[str]) -> Collection[str]:
+        """As of the last look: they may make any number of pods."""
+        now = self.context.clock.monotonic()
+        if self._looked is None or now - self._looked >= LOOK_EVERY:
+            nodes = [node for node in self.context.present(self.context.cluster.nodes) if node.name in workers]
+            found = await unready_by_node(self.context, nodes)
+            self._unready = [name for name, components in found.items() if components]
+            self._looked = self.context.clock.monotonic()
+        return self._unready
+
     async def _lacking(self) -> dict[str, str]:
-        """On which a DaemonSet of ours lacks pods, and on no control node."""
+        """On which a DaemonSet of ours lacks pods, or CoreDNS does, and on no control node."""
         found: dict[str, str] = {}
         for obj in _workloads(self.context):
             meta, kube = obj["metadata"], self.context.kube()

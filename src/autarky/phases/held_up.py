@@ -1,4 +1,5 @@
-"""Workers that hold up an add-on: a DaemonSet that gets no further, and lacks pods nowhere but on them.
+"""Workers that hold up an add-on: a DaemonSet that gets no further, and lacks pods nowhere but on them; a Deployment
+that lacks only those that are on one of them.
 
 Contract: one is excused only after `ON_WORKERS` seconds without progress, counted as waits count it: a pod that is
 ready now and then is none. It is looked at no more often than every few seconds, and not for long: whoever is root on a
@@ -19,6 +20,8 @@ from autarky.ports import Object
 from autarky.render.values import CONTROL_PLANE_ACTIVE
 
 LOOK_EVERY, LOOK_SECONDS = 5.0, 20.0
+OWNED = {"DaemonSet": "ControllerRevision", "Deployment": "ReplicaSet"}
+"""What says which template is the present one."""
 
 
 @dataclass(slots=True)
@@ -34,14 +37,14 @@ class _Seen:
 
 @dataclass(slots=True)
 class HeldUp:
-    """The DaemonSets of one wait."""
+    """The DaemonSets and Deployments of one wait."""
 
     context: Context
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
     async def by(self, subject: str, live: Object | None) -> tuple[str, ...]:
         """The workers that hold it up; none of any other object, and while it may come by itself."""
-        if live is None or live["kind"] != "DaemonSet":
+        if live is None or live["kind"] not in OWNED:
             return ()
         now, come = self.context.clock.monotonic(), health.come(live)
         seen = self._seen.setdefault(subject, _Seen(come, now))
@@ -63,9 +66,10 @@ async def _look(context: Context, live: Object) -> tuple[str, ...]:
     try:
         async with asyncio.timeout(LOOK_SECONDS):
             nodes = await kube.list("v1", "Node")
-            revisions = await kube.list("apps/v1", "ControllerRevision", namespace=namespace, labels=labels)
+            owned = await kube.list("apps/v1", OWNED[live["kind"]], namespace=namespace, labels=labels)
+            owner = live if live["kind"] == "DaemonSet" else on_workers.current_set(live, owned)
             async with aclosing(kube.each("v1", "Pod", namespace=namespace, labels=labels)) as found:
-                pods = [pod async for pod in found if on_workers.is_owned(pod, live)]
+                pods = [pod async for pod in found if owner is not None and on_workers.is_owned(pod, owner)]
     except (TimeoutError, AutarkyError):
         return ()
     control = {node.name for node in context.control_nodes}
@@ -75,4 +79,7 @@ async def _look(context: Context, live: Object) -> tuple[str, ...]:
         if CONTROL_PLANE_ACTIVE not in (node["metadata"].get("labels") or {})
         and node["metadata"]["name"] not in control
     }
-    return tuple(on_workers.lacking(live, pods, revisions, workers, context.absent))
+    if live["kind"] == "Deployment":
+        return tuple(on_workers.lacking_on_one(live, pods, owned, workers))
+    names = [node["metadata"]["name"] for node in nodes]
+    return tuple(on_workers.lacking(live, pods, owned, workers, context.absent, nodes=names))

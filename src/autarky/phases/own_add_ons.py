@@ -8,8 +8,9 @@ asked by a dry run, which changes nothing. Nothing is deleted here (`inventory`)
 What is autarky's own is refused before the first write. What the API refuses is an error that names file and document;
 what may pass (a kind that is not served yet, a webhook that starts) is tried again for a while.
 
-A DaemonSet that lacks pods on workers only, and gets no further, is named with them, and the next file is applied: one
-worker must not be able to keep add-ons from the cluster (`held_up`).
+A DaemonSet that lacks pods on workers only, and gets no further, is named with them, and the next file is applied, and
+so is a Deployment that lacks only those on one of them: a worker must not be able to keep add-ons from the cluster
+(`held_up`).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autarky.control.common.shapes import condition
 from autarky.control.levels import act as hosting
 from autarky.control.status.decide import SPEC_APPLIED
 from autarky.engine.deadline import NotYet, poll_until
@@ -82,9 +83,8 @@ async def _until_retired(context: Context, component: str, progress: Progress) -
 async def _why_not(context: Context) -> str:
     """In the operator's own words."""
     plane = await live_control_plane(context.kube()) or {}
-    conditions = (plane.get("status") or {}).get("conditions") or []
-    said = [str(one.get("message", "")) for one in conditions if one.get("type") == SPEC_APPLIED]
-    return said[0] if said else "the operator has not said anything about it yet"
+    said = condition(plane, SPEC_APPLIED)
+    return str(said.get("message", "")) if said else "the operator has not said anything about it yet"
 
 
 async def _until_hosted_pods_ended(context: Context, component: str, progress: Progress) -> None:

@@ -9,6 +9,8 @@ Contract: what a node's kubelet says is believed of its own node only, and is re
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from autarky.control.common.pods import has_ended, is_mirror, is_ready
 from autarky.errors import Unreachable
 from autarky.model.cluster import Node
@@ -21,8 +23,13 @@ from autarky.render.values import SYSTEM
 
 async def unready_static_pods(context: Context) -> list[str]:
     """A sentence for each component that has static pods on a node which is present, none of them Ready."""
-    found = await for_each(context.present(context.cluster.nodes), lambda node: _unready_on(context, node))
+    found = await unready_by_node(context, context.present(context.cluster.nodes))
     return [f"static pod {name} of {node} is not Ready" for node, names in found.items() for name in names]
+
+
+async def unready_by_node(context: Context, nodes: Iterable[Node]) -> dict[str, list[str]]:
+    """Node → those components."""
+    return await for_each(nodes, lambda node: _unready_on(context, node))
 
 
 async def _unready_on(context: Context, node: Node) -> list[str]:

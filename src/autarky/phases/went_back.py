@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autarky.control.common.shapes import condition
 from autarky.errors import UserError
 from autarky.model import patience
 from autarky.phases.context import Context
@@ -71,6 +72,5 @@ class WentBack:
 async def _reported(context: Context) -> str:
     """What the operator says of rollouts that went back; empty where it says nothing."""
     plane = await live_control_plane(context.kube()) or {}
-    conditions = (plane.get("status") or {}).get("conditions") or ()
-    back = (one for one in conditions if one["type"] == "RolledBack" and one["status"] == "True")
-    return next((" ".join(str(one.get("message", "")).split()) for one in back), "")
+    back = condition(plane, "RolledBack")
+    return " ".join(str(back.get("message", "")).split()) if back.get("status") == "True" else ""

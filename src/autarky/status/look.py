@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autarky.control.certificates import decide as certificates
-from autarky.control.common.pods import has_ended, is_mirror, is_what_it_says, pressure
+from autarky.control.common.pods import has_ended, is_mirror, is_ready, is_what_it_says, pressure
+from autarky.control.common.shapes import condition
 from autarky.control.slots import manifests as standby
 from autarky.errors import AutarkyError
 from autarky.model import ports
@@ -181,10 +182,10 @@ async def _pod_rows(context: Context, control_nodes: Collection[str]) -> tuple[l
 
 
 def _kubelet_row(node: Object) -> Row:
-    condition = _condition(node, "Ready")
-    ready = condition.get("status") == "True"
+    said = condition(node, "Ready")
+    ready = said.get("status") == "True"
     version = node["status"].get("nodeInfo", {}).get("kubeletVersion", "unknown")
-    detail = pressure(node) if ready else condition.get("message", "no heartbeat")
+    detail = pressure(node) if ready else said.get("message", "no heartbeat")
     return Row(0, "kubelet", node["metadata"]["name"], "host", version, "ready" if ready else "not ready", detail)
 
 
@@ -196,7 +197,7 @@ def _pod_row(pod: Object, control_nodes: Collection[str]) -> Row | None:
         return None
     if component.name != LOAD_BALANCER and not is_what_it_says(pod, control_nodes):
         return None
-    ready = _condition(pod, "Ready").get("status") == "True"
+    ready = is_ready(pod)
     image = pod["spec"]["containers"][0]["image"].rpartition(":")[2][:MOST_LETTERS]
     slot = component.slot_of(labels)
     node = pod["spec"].get("nodeName", "-")
@@ -210,13 +211,8 @@ def _why_not_ready(pod: Object) -> str:
         waiting = container.get("state", {}).get("waiting")
         if waiting:
             return f"{waiting.get('reason', 'waiting')}: {waiting.get('message', '')}".rstrip(": ")[:MOST_LETTERS]
-    scheduled = _condition(pod, "PodScheduled")
+    scheduled = condition(pod, "PodScheduled")
     return str(scheduled.get("message", ""))[:MOST_LETTERS] if scheduled.get("status") == "False" else ""
-
-
-def _condition(obj: Object, kind: str) -> Object:
-    conditions: list[Object] = obj.get("status", {}).get("conditions", [])
-    return next((condition for condition in conditions if condition["type"] == kind), {})
 
 
 # --- without the API ---------------------------------------------------------------------------------

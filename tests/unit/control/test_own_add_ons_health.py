@@ -157,6 +157,71 @@ def test_the_workers_that_hold_up_a_daemon_set(pods, lacks) -> None:
     assert on_workers.lacking(DAEMON_SET, pods, REVISIONS, {"w1", "w2"}, {"off"}) == lacks
 
 
+@pytest.mark.parametrize(
+    ("pods", "lacks"),
+    [
+        (GOOD, ["w1"]),
+        ([a_pod("n1"), a_pod("w2", ready=False)], ["w1", "w2"]),
+        ([a_pod("w1"), a_pod("w2")], []),
+        ([a_pod("n1")], ["w1", "w2"]),
+        ([a_pod("w2")], []),
+    ],
+    ids=["a worker", "another is not ready", "a control node", "two workers", "one of two"],
+)
+def test_a_worker_that_ends_each_pod_as_soon_as_it_is_made_holds_it_up_as_well(pods, lacks) -> None:
+    nodes = {"n1", "w1", "w2"}
+    assert on_workers.lacking(DAEMON_SET, pods, REVISIONS, {"w1", "w2"}, set(), nodes=nodes) == lacks
+    more = {*nodes, "a node that it does not select"}
+    assert on_workers.lacking(DAEMON_SET, pods, REVISIONS, {"w1", "w2"}, set(), nodes=more) == [], "where, is not known"
+
+
+DEPLOYMENT = {
+    "kind": "Deployment",
+    "metadata": {"uid": "u", "generation": 2},
+    "spec": {"replicas": 2},
+    "status": {"observedGeneration": 2},
+}
+
+
+def a_set(uid: str, revision: str, **meta) -> dict:
+    return {"metadata": {**OWNER, "uid": uid, "annotations": {on_workers.REVISION: revision}, **meta}}
+
+
+SETS = [a_set("former", "9"), a_set("present", "10"), a_set("another's", "11", ownerReferences=[{"uid": "x"}])]
+
+
+def one_of(node: str, *, ready: bool = True, of: str = "present", phase: str = "Running", **meta) -> dict:
+    pod = a_pod(node, ready=ready, ownerReferences=[{"uid": of}], **meta)
+    return {**pod, "status": {**pod["status"], "phase": phase}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "lacks"),
+    [
+        ([one_of("n1"), one_of("w1", ready=False)], ["w1"]),
+        ([one_of("w2"), one_of("w1", ready=False)], ["w1"]),
+        ([one_of("w2"), one_of("w1", ready=False), one_of("w1", ready=False, phase="Failed")], ["w1"]),
+        ([one_of("w2"), one_of("w1", ready=False), one_of("n1", ready=False, of="former")], ["w1"]),
+        ([one_of("w1", ready=False), one_of("w2", ready=False)], []),
+        ([one_of("w1"), one_of("w1", ready=False)], []),
+        ([one_of("w2"), one_of("n1", ready=False)], []),
+        ([one_of("w2"), one_of("", ready=False)], []),
+        ([one_of("w2"), one_of("w1", ready=False, phase="Failed")], []),
+        ([one_of("w2"), one_of("w1", ready=False, deletionTimestamp="x")], []),
+        ([one_of("w2", of="former"), one_of("w1", ready=False), one_of("w1", ready=False)], []),
+    ],
+    ids=[
+        *("not ready", "ready on a worker", "others have ended", "a former one", "two workers", "nowhere else"),
+        *("control node", "nobody knows where", "one is not there", "one ends", "elsewhere only a former one"),
+    ],
+)
+def test_the_one_worker_that_holds_up_a_deployment(pods, lacks) -> None:
+    assert on_workers.lacking_on_one(DEPLOYMENT, pods, SETS, {"w1", "w2"}) == lacks
+    assert on_workers.lacking_on_one(DEPLOYMENT, pods, [], {"w1", "w2"}) == []
+    changed = {**DEPLOYMENT, "metadata": {"uid": "u", "generation": 3}}
+    assert on_workers.lacking_on_one(changed, pods, SETS, {"w1", "w2"}) == []
+
+
 def test_where_it_is_not_known_what_is_wanted_no_worker_is_to_blame() -> None:
     pods = [*GOOD, a_pod("w1", ready=False)]
     assert on_workers.lacking(DAEMON_SET, pods, [], {"w1", "w2"}, set()) == []

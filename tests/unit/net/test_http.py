@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -227,6 +228,54 @@ async def test_a_cancelled_request_leaves_a_client_that_works(connect: Connect) 
         with pytest.raises(asyncio.CancelledError):
             await request
         assert (await client.request(READ)).status == 200
+
+
+async def ask(client: Endpoints) -> None:
+    await client.request(READ)
+
+
+async def watch(client: Endpoints) -> None:
+    async with client.stream(READ, idle_timeout=60):
+        pass
+
+
+@pytest.mark.parametrize("by_a_timeout", [True, False])
+@pytest.mark.parametrize("use", [ask, watch])
+async def test_a_tls_handshake_that_is_cancelled_leaves_no_connection_behind(
+    connect: Connect, use: Callable[[Endpoints], Awaitable[None]], *, by_a_timeout: bool
+) -> None:
+    """It would stay until it is garbage, on both sides."""
+    greeted, ended = asyncio.Event(), asyncio.Event()
+    limit = asyncio.timeout(None)
+
+    async def in_time(client: Endpoints) -> None:
+        async with limit:
+            await use(client)
+
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if await reader.read(1):
+                greeted.set()
+            await reader.read()
+        except ConnectionResetError:
+            pass
+        finally:
+            ended.set()
+            writer.close()
+
+    server = await asyncio.start_server(never_answer, "127.0.0.1", 0)
+    async with server:
+        client = connect(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        using = asyncio.create_task(in_time(client))
+        async with asyncio.timeout(30):
+            await greeted.wait()
+        limit.reschedule(0.0) if by_a_timeout else using.cancel()
+        [cause] = await asyncio.gather(using, return_exceptions=True)  # whose traceback keeps what was left behind
+        async with asyncio.timeout(1):
+            await ended.wait()
+    assert isinstance(cause, TimeoutError if by_a_timeout else asyncio.CancelledError)
+    del cause, using
+    gc.collect()  # what was not closed warns, which fails the test
 
 
 # --- streams ---------------------------------------------------------------------------------------------

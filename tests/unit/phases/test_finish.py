@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from types import MappingProxyType
 
 import pytest
 
+from autarky.control.common.pods import MIRROR
 from autarky.control.slots.decide.report import ANNOTATION
 from autarky.errors import TimedOut
 from autarky.model import patience
@@ -52,11 +54,15 @@ class Spoken(FakeKube):
     ready: Callable[[], bool] = staticmethod(lambda: True)
 
     pods: Sequence[Object] = ()
+    fields: Mapping[str | None, Sequence[Object]] = MappingProxyType({})
+    sets: Sequence[Object] = ()
     lacking: str = ""
 
     async def list(self, api_version, kind, **options) -> list[Object]:
         if kind == "Pod":
-            return list(self.pods)
+            return list(self.fields.get(options.get("fields"), self.pods))
+        if kind == "ReplicaSet":
+            return list(self.sets)
         return [self._node("n1", True), self._node("n2", self.ready())] if kind == "Node" else []
 
     def _node(self, name: str, ready: bool) -> Object:
@@ -269,6 +275,54 @@ async def test_one_that_joins_now_is_waited_for_and_so_is_a_control_node(
     with pytest.raises(TimedOut, match=f"node {lacks} is not Ready"):
         await AwaitWorkloads().run(context, notes)
     assert context.absent == {}
+
+
+@pytest.mark.parametrize(("node", "joined"), [("n2", {"n1", "n2"}), ("n2", {"n1"}), ("n1", {"n1", "n2"})])
+async def test_so_is_one_that_calls_its_own_static_pods_not_ready(make_context, notes, monkeypatch, node, joined):
+    """But not one that joins now, and no control node."""
+    monkeypatch.setattr(patience, "ON_WORKERS", 8.0)
+    kube = Spoken()
+    context = make_context(CLUSTER, kube=kube)
+    context.joined = joined
+    all_rolled_out(context, kube)
+    balancer = a_pod("x", node, ready=False)
+    labels = {"k8s-app": "node-load-balancer"}
+    balancer["metadata"] |= {"labels": labels, "annotations": {MIRROR: "x"}, "ownerReferences": []}
+    everywhere = [a_pod(obj["metadata"]["name"], "n1") for obj in _workloads(context)]
+    kube.fields = {f"spec.nodeName={node}": [balancer], None: everywhere}
+    if node in joined - {"n1"}:
+        await AwaitWorkloads().run(context, notes)
+        assert context.absent.keys() == {"n2"}
+        assert 8.0 <= now() < SECONDS
+    else:
+        with pytest.raises(TimedOut, match=f"static pod node-load-balancer of {node} is not Ready"):
+            await AwaitWorkloads().run(context, notes)
+
+
+@pytest.mark.parametrize(("ready_on", "left_out"), [({"n1"}, True), (set(), False)])
+async def test_so_is_one_that_takes_no_pod_of_dns_where_another_node_has_one(
+    make_context, notes, monkeypatch, ready_on, left_out
+):
+    monkeypatch.setattr(patience, "ON_WORKERS", 8.0)
+    kube = Spoken()
+    context = make_context(CLUSTER, kube=kube)
+    context.joined = {"n1", "n2"}
+    all_rolled_out(context, kube)
+    dns = await kube.get("apps/v1", "Deployment", "coredns", "kube-system")
+    kube.put({**dns, "status": {**dns["status"], "readyReplicas": len(ready_on), "availableReplicas": len(ready_on)}})
+    kube.sets = [{"metadata": {"uid": "s", "ownerReferences": [{"uid": dns["metadata"]["uid"]}]}}]
+    own = [a_pod("coredns", node, ready=node in ready_on) for node in ("n1", "n2")]
+    for pod in own:
+        pod["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "uid": "s"}]
+    kube.pods = own + [a_pod(obj["metadata"]["name"], "n1") for obj in _workloads(context)]
+    if left_out:
+        await AwaitWorkloads().run(context, notes)
+        assert notes.notes == ["n2 is left out: no pod of coredns became available there within 8 s"]
+        assert 8.0 <= now() < SECONDS
+    else:
+        with pytest.raises(TimedOut, match="Deployment coredns has 0 of 2 pods available"):
+            await AwaitWorkloads().run(context, notes)
+        assert context.absent == {}
 
 
 # --- a pod network that the user brings -----------------------------------------------------------------------------

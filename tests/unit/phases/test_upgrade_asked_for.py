@@ -148,6 +148,20 @@ async def test_a_flag_that_the_new_version_lacks_is_refused(make_context, kube):
         await UpgradeControlPlane(NEW).plan(make_context(kube=kube))
 
 
+async def test_a_kind_of_configuration_file_that_the_new_version_lacks_is_refused_with_the_fix(make_context, kube):
+    [config_map] = [
+        one for one in await kube.list("v1", "ConfigMap", namespace="kube-system") if "config.json" in one["data"]
+    ]
+    odd = config_map["data"]["config.json"].replace("config.k8s.io/v1alpha1", "config.k8s.io/v1alpha0")
+    kube.put({**config_map, "data": {"config.json": odd}, "immutable": False})
+    with pytest.raises(Problems, match=r"does not understand kubeproxy\.config\.k8s\.io/v1alpha0") as caught:
+        await UpgradeControlPlane(NEW).plan(make_context(kube=kube))
+    [problem] = caught.value.problems
+    assert problem.fix == "write it as kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration first"
+    kube.put(config_map)
+    assert await UpgradeControlPlane(NEW).plan(make_context(kube=kube))
+
+
 @pytest.mark.looptime
 async def test_everything_that_is_wrong_in_the_cluster_is_said_with_its_fix_after_the_time_to_pass(make_context, kube):
     context = make_context(kube=kube)
@@ -191,7 +205,7 @@ async def test_the_version_that_it_came_back_from_is_an_upgrade_again(make_conte
     await says(kube, OLD, Ready="False")
     plane = await kube.get(*PLANE)
     await kube.replace({**plane, "status": {**plane["status"], "formerVersion": str(NEW)}}, subresource="status")
-    with pytest.raises(UserError, match="Ready"):
+    with pytest.raises(UserError, match="the control plane is not ready"):
         await UpgradeControlPlane(NEW).plan(make_context(kube=kube))
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from autarky.control.common.shapes import condition
+
 Object = Mapping[str, Any]
 _HEALTHY = {
     "Job": ("Complete", "is not complete"),
@@ -31,8 +33,8 @@ def lacking(live: Object | None, *, absent: int = 0) -> str | None:
         return _of_workload(live, absent)
     if live["kind"] not in _HEALTHY or _is_done(live):
         return None
-    condition, otherwise = _HEALTHY[live["kind"]]
-    return None if _is(live, condition) else _said(live, _REFUSED.get(live["kind"], condition)) or otherwise
+    needed, otherwise = _HEALTHY[live["kind"]]
+    return None if _is(live, needed) else _said(live, _REFUSED.get(live["kind"], needed)) or otherwise
 
 
 def failed(live: Object | None) -> str | None:
@@ -85,23 +87,18 @@ def _rolls(live: Object) -> bool:
 
 
 def _stuck(live: Object) -> str:
-    for one in _conditions(live):
-        if one.get("type") == "Progressing" and one.get("reason") == "ProgressDeadlineExceeded":
-            return f" ({one.get('message') or one['reason']})"
-    return ""
+    found = condition(live, "Progressing")
+    stuck = found.get("reason") == "ProgressDeadlineExceeded"
+    return f" ({found.get('message') or found['reason']})" if stuck else ""
 
 
 def _is(live: Object, kind: str) -> bool:
-    return any(one.get("type") == kind and one.get("status") == "True" for one in _conditions(live))
+    return condition(live, kind).get("status") == "True"
 
 
 def _said(live: Object, kind: str) -> str:
-    found = [one for one in _conditions(live) if one.get("type") == kind]
-    return " ".join(str(found[0].get("message") or found[0].get("reason") or "").split()) if found else ""
-
-
-def _conditions(live: Object) -> list[Mapping[str, Any]]:
-    return [one for one in (live.get("status") or {}).get("conditions") or () if isinstance(one, dict)]
+    found = condition(live, kind)
+    return " ".join(str(found.get("message") or found.get("reason") or "").split())
 
 
 def _number(values: Mapping[str, Any], name: str, default: int = 0) -> int:

@@ -17,6 +17,7 @@ from autarky.control.backup.manifests.definitions import BACKUP, SCHEDULE
 from autarky.control.base.shield import Tell, follow
 from autarky.control.certificates.manifests import leaves
 from autarky.control.common import understood
+from autarky.control.common.shapes import condition
 from autarky.control.common.slim import slim_pod, slim_request
 from autarky.control.control_nodes.manifests import RECORD
 from autarky.control.etcd.manifests.members import GUARD
@@ -146,7 +147,4 @@ def current(sources: Iterable[Reflector]) -> bool:
 
 def node_is_ready(node: Object) -> bool | None:
     """As its kubelet last reported; None when unknown: the kubelet stopped reporting, or never did."""
-    for condition in node.get("status", {}).get("conditions", []):
-        if condition["type"] == "Ready":
-            return {"True": True, "False": False}.get(condition["status"])
-    return None
+    return {"True": True, "False": False}.get(condition(node, "Ready").get("status", ""))

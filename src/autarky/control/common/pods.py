@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from autarky.control.common.shapes import condition, conditions
 from autarky.control.slots.decide.pivot import Health
 from autarky.model.components import HOSTED, SLOT_LABEL
 
@@ -64,16 +65,13 @@ NO_NETWORK = "NetworkPluginNotReady"
 
 def lacks_network(node: Object) -> bool:
     """Whether the node is not Ready because nothing gives its pods a network."""
-    return any(
-        one.get("type") == "Ready" and one.get("status") == "False" and NO_NETWORK in (one.get("message") or "")
-        for one in node.get("status", {}).get("conditions") or ()
-    )
+    ready = condition(node, "Ready")
+    return ready.get("status") == "False" and NO_NETWORK in (ready.get("message") or "")
 
 
 def is_ready(obj: Object) -> bool:
     """Whether a pod's or a node's Ready condition is True."""
-    conditions = obj.get("status", {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return condition(obj, "Ready").get("status") == "True"
 
 
 def internal_address(node: Object | None) -> str | None:
@@ -87,9 +85,9 @@ def pressure(node: Object) -> str:
 
     Such a node is Ready and yet takes no new pods (the taint `node.kubernetes.io/…-pressure`).
     """
-    conditions = node.get("status", {}).get("conditions") or ()
-    pressing = [c for c in conditions if c["type"].endswith("Pressure") and c["status"] == "True"]
-    clauses = [(c["type"], c.get("message") or "no message") for c in pressing[:_MOST_PRESSING]]
+    said = conditions(node).items()
+    pressing = [(kind, one) for kind, one in said if kind.endswith("Pressure") and one.get("status") == "True"]
+    clauses = [(kind, one.get("message") or "no message") for kind, one in pressing[:_MOST_PRESSING]]
     return ", ".join(f"{_cut(name)} ({_cut(message)})" for name, message in clauses)
 
 

@@ -6,7 +6,7 @@ absent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 MOST_SHOWN = 300
@@ -63,9 +63,24 @@ def image_of(template: object, component: str) -> str:
 
 
 def condition(obj: object, kind: str) -> Mapping[str, Any]:
-    """Of its status; empty where it has none of that type."""
-    found = (mapping(one) for one in items(within(obj, "status", "conditions")))
-    return next((one for one in found if one.get("type") == kind), {})
+    """The first of that type in its status; empty where it has none.
+
+    A kubelet may write several of a type. Kubernetes' controllers go by the first one (`GetPodCondition`,
+    `GetNodeCondition`): whoever goes by another one sees a pod as available where its DaemonSet controller does not.
+    """
+    return next((one for one in _conditions(obj) if one.get("type") == kind), {})
+
+
+def conditions(obj: object) -> dict[str, Mapping[str, Any]]:
+    """Type → the first of that type in its status."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for one in _conditions(obj):
+        found.setdefault(text(one.get("type")), one)
+    return found
+
+
+def _conditions(obj: object) -> Iterator[Mapping[str, Any]]:
+    return (mapping(one) for one in items(within(obj, "status", "conditions")))
 
 
 def plain(value: object) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Collection
 from typing import Any
 
 from autarky.control.common.pods import MIRROR, has_ended, is_mirror, is_ready
+from autarky.control.common.shapes import condition, items
 from autarky.model.components import NAME_LABEL, SLOT_LABEL
 
 Object = dict[str, Any]
@@ -73,11 +74,19 @@ def _with_bounds(pod: Object) -> Object:
     meta, spec = pod["metadata"], pod["spec"]
     written = {name: bounded(meta[name]) for name in ("labels", "annotations") if name in meta}
     rest = {name: value for name, value in meta.items() if name != "managedFields"}
-    found = {**pod, "metadata": {**rest, **written}, "status": bounded(pod.get("status") or {})}
+    found = {**pod, "metadata": {**rest, **written}, "status": bounded(_ready_within(pod.get("status") or {}))}
     if has_ended(pod):
         containers = [_of(one, ("name", "image")) for one in (spec.get("containers") or ())[:MOST_CONTAINERS]]
         found["spec"] = {**_of(spec, ("nodeName",)), "containers": containers}
     return found
+
+
+def _ready_within(status: Object) -> Object:
+    """With the condition that its controller goes by within bounds, wherever its kubelet has put it."""
+    found, ready = items(status.get("conditions")), condition({"status": status}, "Ready")
+    if len(found) <= MOST_ITEMS or not ready:
+        return status
+    return {**status, "conditions": [ready, *found]}
 
 
 def bounded(value: Any) -> Any:

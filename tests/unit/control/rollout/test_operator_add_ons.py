@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from autarky.control.drift.decide import applied as applied_last
 from autarky.control.rollout.decide.failures import Record
 from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.decide.verdict import Verdict
@@ -15,7 +16,8 @@ from autarky.control.rollout.operator.last_good import LastGood
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.rollout.operator.workloads import JUDGED
 from autarky.control.status.operator import _failures
-from autarky.model.components import COMPONENTS
+from autarky.model.components import COMPONENTS, KUBE_PROXY
+from autarky.phases.ownership import judge
 from autarky.ports import Object
 from autarky.render.values import MANAGED_BY, SYSTEM
 from unit.control.world import World, revision_label, rounds
@@ -69,10 +71,17 @@ def runs(world: World, component: str, wanted: Object, node: str, **more: Any) -
     return world.pod(component, node, labels_of(component, wanted), owner=owner, **more)
 
 
-async def rolls_out(world: World, component: str, version: str, *nodes: str, unready: tuple[str, ...] = ()) -> Object:
+async def rolls_out(
+    world: World,
+    component: str,
+    version: str,
+    *nodes: str,
+    unready: tuple[str, ...] = (),
+    wanted: Object | None = None,
+) -> Object:
     """Returns the template."""
     world.kube.put(CONFIG)
-    wanted = template(component, version)
+    wanted = wanted or template(component, version)
     for pod in await world.kube.list("v1", "Pod", namespace=SYSTEM):
         await world.kube.delete("v1", "Pod", pod["metadata"]["name"], SYSTEM)
     applied(world, component, wanted)
@@ -119,6 +128,39 @@ async def test_a_bad_image_goes_back_with_an_event_and_the_next_good_one_is_the_
     assert template_in(await world.kube.get("v1", "Secret", secret_name(component), SYSTEM)) == better
 
 
+@pytest.mark.parametrize("component", [DNS, NETWORK, KUBE_PROXY])
+async def test_after_a_way_back_no_two_releases_are_mixed(world, component):
+    """Of the failed release the next one shares all but the image. What went back with it is no edit of anybody's."""
+    nodes = ("n1", "n1") if component == DNS else ("n1",)
+    releases = {
+        version: {"spec": {"template": _with_grace(template(component, version), seconds)}}
+        for version, seconds in (("v1.1.0", 10), ("v1.99.0", 20), ("v1.2.0", 20))
+    }
+    async with world.operator() as duty:
+        for version, ready in (("v1.1.0", True), ("v1.99.0", False)):
+            wanted = releases[version]["spec"]["template"]
+            await rolls_out(world, component, version, *nodes, unready=() if ready else nodes, wanted=wanted)
+            live = await _live(world, component)
+            world.kube.put(applied_last.with_record(live, {**live, **releases[version]}))
+            await rounds(duty, 95)
+    live = await _live(world, component)
+    assert live["spec"]["template"] == releases["v1.1.0"]["spec"]["template"], "it went back"
+    found = judge({**live, **releases["v1.2.0"]}, live, take_ownership=False)
+    assert [edit.sentence for edit in found.kept] == []
+    assert found.to_apply is not None
+    assert found.to_apply["spec"]["template"] == releases["v1.2.0"]["spec"]["template"]
+
+
+def _with_grace(wanted: Object, seconds: int) -> Object:
+    return {**wanted, "spec": {**wanted["spec"], "terminationGracePeriodSeconds": seconds}}
+
+
+async def _live(world: World, component: str) -> Object:
+    live = await world.kube.get("apps/v1", COMPONENTS[component].kind, component, SYSTEM)
+    assert live is not None
+    return live
+
+
 async def test_the_failed_pods_of_a_deployment_are_left_to_its_controller(world):
     await with_good(world, DNS, "n1", "n1")
     await rolls_out(world, DNS, "v1.99.0", "n1", unready=("n1",))
@@ -139,6 +181,19 @@ async def test_one_worker_takes_no_flannel_back_and_blocks_none(world, ill, goes
         await rounds(duty, 95)
     assert (await world.image("DaemonSet", NETWORK)).endswith("v1.1.0" if goes_back else "v1.2.0")
     assert duty.verdicts[NETWORK][0] is Verdict.HEALTHY
+
+
+async def test_a_worker_that_ends_its_pod_at_once_blocks_no_flannel_and_one_with_a_former_pod_is_waited_for(world):
+    world.node("w1", control=False)
+    good = await with_good(world, NETWORK, "n1", "w1")
+    wanted = await rolls_out(world, NETWORK, "v1.2.0", "n1")
+    former = runs(world, NETWORK, good, "w1")
+    async with world.operator() as duty:
+        await rounds(duty, 120)
+        assert duty.kept[NETWORK].template == good
+        await world.kube.delete("v1", "Pod", former["metadata"]["name"], SYSTEM)
+        await rounds(duty, 95)
+        assert duty.kept[NETWORK].template == wanted
 
 
 @pytest.mark.parametrize("component", [DNS, NETWORK])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autarky.control.rollout.decide.observed import Observed
+from autarky.control.rollout.decide.observed import Observed, Pod
 from autarky.control.rollout.decide.verdict import PROVEN_SECONDS, Verdict
 from unit.control.rollout.test_rollback import POLICY, Watch, api
 
@@ -18,6 +18,24 @@ NODES = ("n1", "w1", "w2", "w3")
 
 def proxies(**ready: Any) -> Observed:
     return replace(api(nodes=NODES, **ready), trusted=frozenset({"n1"}))
+
+
+ACTS = ("ready", "unready", "ending", "bare", "not Ready")
+"""What a worker may make of its own pod, or of its Node."""
+
+
+def while_w1_is(act: str) -> Observed:
+    """The others have the revision, and it is well there."""
+    seen = proxies(n1=True, w2=True, w3=True, **({"w1": act == "ready"} if act in ("ready", "unready") else {}))
+    w1 = frozenset({"w1"})
+    match act:
+        case "ending":
+            return replace(seen, ending=w1)
+        case "bare":
+            return replace(seen, bare=w1)
+        case "not Ready":
+            return replace(seen, nodes=seen.nodes - w1)
+    return seen
 
 
 def test_a_worker_alone_takes_nothing_back_and_the_revision_is_kept_as_good():
@@ -53,6 +71,24 @@ def test_two_workers_are_enough_also_one_after_the_other():
     assert watch.until(proxies(n1=True, w1=False, w2=False), Verdict.ROLL_BACK) in (89, 90, 91)
 
 
+def test_two_workers_are_enough_also_by_turns():
+    """At each look one of them is Ready, and never for long enough."""
+    watch = Watch()
+    for second in range(400):
+        turn = second // 35 % 2 == 0
+        watch.look(proxies(n1=True, w1=turn, w2=not turn, w3=True))
+    back = [one for one in watch.decisions if one.verdict is Verdict.ROLL_BACK]
+    assert back[0].pod.node in {"w1", "w2"}
+    assert Verdict.KEEP_AS_GOOD not in {one.verdict for one in watch.decisions}
+
+
+def test_one_that_was_late_and_has_proven_itself_is_no_second_one():
+    watch = Watch()
+    watch.for_seconds(proxies(n1=True, w1=False), 100)
+    watch.for_seconds(proxies(n1=True, w1=True), 45)
+    assert Verdict.ROLL_BACK not in watch.for_seconds(proxies(n1=True, w1=True, w2=False), 300)
+
+
 def test_the_only_node_there_is_proves_nothing_where_it_is_a_worker():
     watch = Watch()
     assert watch.for_seconds(replace(proxies(w1=False), nodes=frozenset({"w1"})), 300) == {Verdict.WAIT}
@@ -62,6 +98,47 @@ def test_a_worker_whose_old_pod_never_ends_keeps_nothing_from_success():
     watch = Watch()
     seen = replace(proxies(n1=True, w2=True, w3=True), ending=frozenset({"w1"}))
     assert watch.until(seen, Verdict.KEEP_AS_GOOD) in (89, 90, 91)
+
+
+def test_a_worker_that_ends_each_pod_as_soon_as_it_is_made_keeps_nothing_from_success():
+    """Hardly any look sees one, so that none is ever late."""
+    watch = Watch()
+    seen = proxies(n1=True, w2=True, w3=True)
+    for second in range(100):
+        if second % 10 == 9:
+            watch.look(replace(seen, pods=(*seen.pods, Pod("pod-w1", "w1", False))))
+        else:
+            watch.look(replace(seen, bare=frozenset({"w1"})))
+    kept = [second for second, one in enumerate(watch.decisions) if one.verdict is Verdict.KEEP_AS_GOOD]
+    assert kept in ([89], [90], [91], [92])
+
+
+def test_where_all_are_trusted_a_node_without_a_pod_is_waited_for_and_its_pod_has_its_full_time():
+    watch = Watch()
+    seen = replace(api(nodes=("n1", "n2"), n1=True), bare=frozenset({"n2"}))
+    assert watch.for_seconds(seen, 300) == {Verdict.WAIT}
+    assert watch.until(api(nodes=("n1", "n2"), n1=True, n2=False), Verdict.ROLL_BACK) in (89, 90, 91)
+
+
+def test_workers_whose_old_pods_never_end_keep_nothing_from_success_however_many_they_are():
+    """They hold up what they hold; of the revision they say nothing, and there is no pod to blame."""
+    watch = Watch()
+    seen = replace(proxies(n1=True, w3=True), ending=frozenset({"w1", "w2"}))
+    assert watch.until(seen, Verdict.KEEP_AS_GOOD) in (89, 90, 91)
+    assert watch.decisions[-1].sentence == (
+        "revision new is healthy (except on workers that hold it up: w1, w2): it is now the last good one"
+    )
+    watch = Watch()
+    assert watch.for_seconds(replace(proxies(n1=False), ending=frozenset({"w1", "w2", "w3"})), 80) == {Verdict.WAIT}
+    nothing_proven = replace(proxies(), nodes=frozenset({"w1", "w2"}), ending=frozenset({"w1", "w2"}))
+    assert watch.for_seconds(nothing_proven, 300) == {Verdict.WAIT}
+
+
+def test_two_on_which_it_has_failed_are_not_forgotten_when_its_pods_end():
+    watch = Watch()
+    watch.for_seconds(proxies(n1=True, w1=False, w2=False, w3=True), 30)
+    seen = replace(proxies(n1=True, w3=True), ending=frozenset({"w1", "w2"}))
+    assert watch.for_seconds(seen, 300) == {Verdict.WAIT}
 
 
 def test_a_worker_that_the_rollout_has_not_reached_is_waited_for():
@@ -79,10 +156,18 @@ def test_where_all_are_trusted_one_is_enough(node: str):
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.lists(st.tuples(st.sampled_from(["ready", "unready", "ending", "gone"]), st.integers(1, 90)), min_size=1))
+@given(st.lists(st.tuples(st.sampled_from([*ACTS, "not reached"]), st.integers(1, 90)), min_size=1))
 def test_whatever_one_worker_does_nothing_goes_back(acts: list[tuple[str, int]]):
     watch = Watch(policy=POLICY)
     for act, seconds in acts:
-        seen = proxies(n1=True, w2=True, w3=True, **({"w1": act == "ready"} if act in ("ready", "unready") else {}))
-        seen = replace(seen, ending=frozenset({"w1"} if act == "ending" else ()))
-        assert Verdict.ROLL_BACK not in watch.for_seconds(seen, seconds)
+        assert Verdict.ROLL_BACK not in watch.for_seconds(while_w1_is(act), seconds)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.sampled_from(ACTS), st.integers(1, 60)), min_size=1))
+def test_whatever_one_worker_does_again_and_again_the_revision_is_kept_as_good(acts: list[tuple[str, int]]):
+    watch, verdicts = Watch(policy=POLICY), set[Verdict]()
+    while watch.now < 3000 and Verdict.KEEP_AS_GOOD not in verdicts:
+        for act, seconds in acts:
+            verdicts |= watch.for_seconds(while_w1_is(act), seconds)
+    assert Verdict.KEEP_AS_GOOD in verdicts

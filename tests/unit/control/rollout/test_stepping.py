@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from autarky.control.rollout.decide.stepping import (
+    LAG_SECONDS,
+    SERVES_SECONDS,
     Observed,
     Place,
     Pod,
     Step,
     decide,
+    followed,
     is_away,
     lags,
     most_unavailable,
@@ -166,9 +169,54 @@ def test_a_node_that_is_off_and_a_worker_that_lags_are_passed_over_together():
 
 
 def test_a_worker_lags_when_it_has_been_on_its_way_for_as_long_as_a_revision_is_judged():
-    assert lags(100.0, 190.0)
-    assert not lags(100.0, 189.0)
+    found = followed({}, [worker("w1", ILL), place("n1", ILL), worker("w2", NEW)], 100.0)
+    assert found.keys() == {"w1"}
+    assert lags(found["w1"], 190.0)
+    assert not lags(found["w1"], 189.0)
     assert not lags(None, 1000.0)
+
+
+NOT_SERVING = (
+    worker("w1", ILL),
+    worker("w1", NEW, ready=False),
+    worker("w1", NEW, pods=()),
+    worker("w1", NEW, ending=True),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(NOT_SERVING), st.integers(1, 60), st.integers(0, int(SERVES_SECONDS) - 1))))
+def test_one_that_serves_now_and_then_lags_as_one_that_never_does(blinks: list[tuple[Place, int, int]]):
+    """Its node or its pod is Ready for a moment, before it would count as away or late."""
+    found, now = followed({}, [NOT_SERVING[0]], 0.0), 0.0
+    for instead, seconds, serves in blinks:
+        for shown, duration in ((instead, seconds), (worker("w1", NEW), serves)):
+            for _ in range(duration):
+                now += 1.0
+                found = followed(found, [shown], now)
+                assert lags(found.get("w1"), now) == (now >= LAG_SECONDS)
+    for _ in range(int(SERVES_SECONDS) + 1):
+        now += 1.0
+        found = followed(found, [worker("w1", NEW)], now)
+    assert found == {}, "then it is waited for again"
+
+
+def test_old_pods_that_do_not_come_to_their_end_on_any_number_of_workers_say_nothing_of_the_template():
+    stuck = tuple(worker(name, OLD, pods=(), ending=True, lags=True) for name in ("w1", "w2", "w3"))
+    for unavailable in (0, 3):
+        assert decide(seen(place("n1", OLD), *stuck, unavailable=unavailable)).pod == "old-n1"
+    two = (worker("w4", ILL, lags=True), worker("w5", ILL, lags=True, ending=True))
+    assert decide(seen(place("n1", OLD), *stuck, *two, unavailable=5)).pod is None, "of these two it made pods"
+
+
+@pytest.mark.parametrize("shown", [{"away": True}, {"lags": True}])
+def test_a_worker_that_is_not_ready_and_calls_its_pod_ready_holds_up_nobody(shown):
+    """The controller counts that pod as available, and n3's alone as not."""
+    lies = worker("w1", NEW, ready=False, **shown)
+    assert decide(seen(place("n1", NEW), place("n2", OLD), GONE, lies, unavailable=1)).pod == "old-n2"
+    assert decide(seen(place("n1", NEW), place("n2", OLD), GONE, lies, unavailable=0)).pod is None
+    two = (lies, replace(lies, node="w2"))
+    assert decide(seen(place("n2", OLD), GONE, *two, unavailable=1)).pod == "old-n2", "they blame no template"
 
 
 # --- everything that may happen ------------------------------------------------------------------------

@@ -118,6 +118,51 @@ async def test_a_rollout_goes_on_without_a_worker_whose_pod_does_not_become_avai
     assert await world.kube.get("v1", "Pod", ill["metadata"]["name"], SYSTEM) is not None
 
 
+def of_two_and_a_worker(world: World, *, off: bool) -> Object:
+    """n2 is off, or rolled out already; n1 waits for its turn."""
+    world.node("n1")
+    world.node("n2", "Unknown" if off else "True")
+    wanted = {**WANTED, "spec": {**WANTED["spec"], "nodeSelector": {}}}
+    live = world.daemon_set("kube-proxy", wanted)
+    pod(world, live, "n1", BEFORE)
+    pod(world, live, "n2", BEFORE if off else wanted, ready=not off, ends=off)
+    return live
+
+
+async def test_a_worker_that_is_ready_for_moments_does_not_stop_a_rollout_while_another_node_is_off(world, monkeypatch):
+    """Never silent for a minute, and not Ready any more when it is asked again. What it writes of its pod stands."""
+    live = of_two_and_a_worker(world, off=True)
+    counted(world, live, desiredNumberScheduled=3, numberUnavailable=1)
+    world.node("w1", control=False)
+    pod(world, live, "w1", live["spec"]["template"])
+    shown = world.kube.list
+
+    async def as_soon_as_asked(api_version: str, kind: str, **which: str) -> list[Object]:
+        found = await shown(api_version, kind, **which)
+        unready = {"conditions": [{"type": "Ready", "status": "False"}]}
+        return [{**one, "status": unready} if one["metadata"]["name"] == "w1" else one for one in found]
+
+    async with operator(world) as duty:
+        monkeypatch.setattr(duty, "kube", _Shows(world.kube, as_soon_as_asked))
+        for second in range(110):
+            world.node("w1", "True" if second % 50 == 0 else "False", control=False)
+            await rounds(duty, 1)
+    assert await left(world) == {"n2", "w1"}
+
+
+async def test_two_workers_that_never_end_their_old_pods_do_not_stop_a_rollout(world):
+    live = of_two_and_a_worker(world, off=False)
+    counted(world, live, desiredNumberScheduled=4, numberUnavailable=2)
+    for name in ("w1", "w2"):
+        world.node(name, control=False)
+        pod(world, live, name, BEFORE, ready=False, ends=True)
+    async with operator(world) as duty:
+        await rounds(duty, 88)
+        assert await left(world) == {"n1", "n2", "w1", "w2"}
+        await rounds(duty, 5)
+    assert await left(world) == {"n2", "w1", "w2"}
+
+
 async def test_rule_2_a_new_leader_watches_for_a_minute_itself(world):
     half_rolled_out(world)
     async with operator(world) as duty:

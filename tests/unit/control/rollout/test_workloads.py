@@ -86,6 +86,22 @@ async def test_a_pod_is_due_where_its_controller_makes_them_and_nothing_has_to_e
         assert observe(duty.view, component, workload(duty.view, component), etcd_up=True).due is due
 
 
+@pytest.mark.parametrize(("on_n1", "due"), [("nothing", True), ("an old one", False)])
+async def test_a_pod_that_never_ends_on_a_worker_hides_no_control_node_without_any(world, on_n1: str, due: bool):
+    """Else one worker would keep a revision from going back of which admission refuses the pods."""
+    world.node("w1", control=False)
+    wanted = template("kube-proxy", "registry.example/kube-proxy:v1.36.5")
+    wanted["spec"]["nodeSelector"] = {}
+    live = world.daemon_set("kube-proxy", wanted)
+    former = {"autarky.dev/slot": "hosted", "controller-revision-hash": "old"}
+    world.pod("kube-proxy", "w1", former, owner=live, ends=True)
+    if on_n1 != "nothing":
+        world.pod("kube-proxy", "n1", former, owner=live)
+    component = next(one for one in JUDGED if one.name == "kube-proxy")
+    async with world.operator() as duty:
+        assert observe(duty.view, component, workload(duty.view, component), etcd_up=True).due is due
+
+
 @pytest.mark.parametrize(
     ("hosted_is_ready", "breaks"),
     [(True, ""), (False, "is newer than the oldest API server that runs (v1.36.4) (rule 4)")],

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from autarky.control.common.shapes import condition
 from autarky.model.patience import SLOW_ROLLOUT
 
 OWN_SECONDS = 60.0
@@ -59,13 +60,10 @@ def seconds_to_ready(pod: dict[str, Any], component: str) -> float | None:
         for one in status.get("containerStatuses") or ()
         if one.get("name") == component
     ]
-    ready: list[Any] = [
-        one.get("lastTransitionTime")
-        for one in status.get("conditions") or ()
-        if one["type"] == "Ready" and one["status"] == "True"
-    ]
+    ready = condition(pod, "Ready")
+    end: Any = ready.get("lastTransitionTime") if ready.get("status") == "True" else None
     try:
-        [begin], [end] = began, ready
+        [begin] = began
         seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
     except (TypeError, ValueError):
         return None

@@ -58,6 +58,8 @@ class Observed:
     known:    False while the controllers have not observed that template, or while a source may be stale.
     nodes:    the Ready nodes on which the workload may have a pod.
     ending:   those on which a pod of another revision terminates, for which the next one has to wait.
+    bare:     those of `nodes` on which a DaemonSet has no pod at all: one may be made at any moment, and ended there at
+              once, again and again.
     skew:     how the revision's version breaks rule 4; empty when it does not.
     lease:    of scheduler and controller-manager; None for the others.
     replicas: of a Deployment without a lease: how many pods are wanted; None for the others.
@@ -74,6 +76,7 @@ class Observed:
     skew: str = ""
     lease: Lease | None = None
     ending: frozenset[str] = frozenset()
+    bare: frozenset[str] = frozenset()
     replicas: int | None = None
     made: int = 0
     due: bool = False
@@ -84,6 +87,12 @@ class Observed:
         """The Ready nodes where the revision has to prove itself: those that need a pod; or those that have one, where
         it does not matter where the pods are."""
         return self.nodes if self.replicas is None else frozenset(pod.node for pod in self.pods)
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """The nodes whose time runs though they have no pod of the revision now."""
+        bare = {node for node in self.bare if not self.trusts(node)}
+        return (self.nodes & (self.ending | bare)) - {pod.node for pod in self.pods}
 
     def trusts(self, node: str) -> bool:
         return self.trusted is None or node in self.trusted

@@ -9,9 +9,10 @@ Contract: `decide(observed)` names a pod only if all of this holds:
 - the controller itself can replace none: it counts as many unavailable nodes as it may, and has observed the wanted
   template;
 - every node that it counts is away, which is not Ready for AWAY_SECONDS (rule 2: a node that has just fallen silent is
-  not gone); except for one that lags: a worker whose pod has not become available for LAG_SECONDS. If a second one
-  lags that is not away, the template is in doubt (`decide.verdict`), and the rollout stops. (Not that of the node
-  agents, which are judged by control nodes alone: there any number of workers is passed over.)
+  not gone); except for one that lags: a worker whose pod has not become available for LAG_SECONDS, or only now and
+  then. If a second one lags that is not away, the template is in doubt (`decide.verdict`), and the rollout stops. (Not
+  that of the node agents, which are judged by control nodes alone: there any number of workers is passed over; nor
+  where it is a pod of before that does not finish terminating.)
 - every other node is Ready and has one pod, which is available: no other living pod is stopping or starting;
 - the pod is on a living node, and not of the wanted revision.
 So one living pod is replaced at a time, as if the skipped nodes did not belong to the DaemonSet; control nodes first,
@@ -24,8 +25,8 @@ until a node returns: as soon as its pod is Ready, the controller may replace tw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 AWAY_SECONDS = 60.0
 """How long a node has not been Ready when it counts as away. By then a terminating pod has usually stopped if its node
@@ -33,6 +34,8 @@ lives."""
 LAG_SECONDS = 90.0
 """How long a worker's pod has not been available when the rollout goes on without it: the default time limit after
 which its revision is judged."""
+SERVES_SECONDS = 40.0
+"""How long without a break it must have served since, to be waited for again: as long as a revision is proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Pod:
 @dataclass(frozen=True, slots=True)
 class Place:
     """A node that the DaemonSet selects. ending: whether a pod of it terminates there. trusted: it is a control node.
-    lags: it has been `on_its_way` for LAG_SECONDS."""
+    lags: it was first `on_its_way` LAG_SECONDS ago, and has not served for SERVES_SECONDS since."""
 
     node: str
     ready: bool
@@ -65,9 +68,9 @@ class Place:
 
     @property
     def on_its_way(self) -> bool:
-        """A worker that has no available pod: it lags, if that lasts. Whatever it says of itself meanwhile: one that is
-        Ready now and then would be neither away nor late, and hold up everybody else."""
-        return not self.trusted and (self.counted or self.ending)
+        """A worker that has no available pod, or is not Ready: it lags, if that lasts. Whatever it says of itself
+        meanwhile: one that is Ready now and then would be neither away nor late, and hold up everybody else."""
+        return not self.trusted and (self.counted or self.ending or not self.ready)
 
     @property
     def passed_over(self) -> bool:
@@ -76,6 +79,17 @@ class Place:
     @property
     def serves(self) -> bool:
         return self.ready and not self.ending and len(self.pods) == 1 and self.pods[0].available
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the controller may count it as available: a kubelet may call a pod Ready while its node is not."""
+        return any(pod.available for pod in self.pods)
+
+    @property
+    def doubts(self) -> bool:
+        """Whether it lags because of what the template makes there. A former pod that does not finish terminating is no
+        such thing."""
+        return self.lags and not self.away and not self.is_available and bool(self.pods or not self.ending)
 
     @property
     def old(self) -> Pod | None:
@@ -119,8 +133,30 @@ def is_away(since: float | None, now: float) -> bool:
     return since is not None and now - since >= AWAY_SECONDS
 
 
-def lags(since: float | None, now: float) -> bool:
-    return since is not None and now - since >= LAG_SECONDS
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """since: when (monotonic seconds) the worker was first on its way; serves: since when it has served without a
+    break; None while it does not."""
+
+    since: float
+    serves: float | None = None
+
+
+def followed(before: Mapping[str, Lag], places: Iterable[Place], now: float) -> dict[str, Lag]:
+    """The workers that are on their way, and those that have not served for long enough since."""
+    found: dict[str, Lag] = {}
+    for place in places:
+        lag = before.get(place.node, Lag(now))
+        serves = now if lag.serves is None else lag.serves
+        if place.on_its_way:
+            found[place.node] = replace(lag, serves=None)
+        elif place.node in before and now - serves < SERVES_SECONDS:
+            found[place.node] = replace(lag, serves=serves)
+    return found
+
+
+def lags(lag: Lag | None, now: float) -> bool:
+    return lag is not None and now - lag.since >= LAG_SECONDS
 
 
 def decide(observed: Observed) -> Step:
@@ -139,17 +175,18 @@ def decide(observed: Observed) -> Step:
 
 def _not_yet(observed: Observed) -> str:
     """Why no pod may be replaced now; empty where one may."""
-    passed, lagging = [place for place in observed.places if place.passed_over], _names(observed, lags=True)
+    passed = [place for place in observed.places if place.passed_over]
+    doubting = sorted(place.node for place in passed if place.doubts)
     if not observed.known:
         return "the DaemonSet controller has not observed the wanted template yet"
     if not passed or sum(place.counted for place in observed.places) < observed.most:
         return "the DaemonSet controller continues by itself, or will"
-    if len(lagging) > 1 and observed.by_workers:
-        return f"{', '.join(lagging)} have no available pod: the template may be the cause"
+    if len(doubting) > 1 and observed.by_workers:
+        return f"{', '.join(doubting)} have no available pod: the template may be the cause"
     if waits := sorted(place.node for place in observed.places if not place.passed_over and not place.serves):
         return f"pods are replaced one at a time: {', '.join(waits)} has no available pod"
     # A pod that does not finish terminating may still be available, as its kubelet says.
-    least = len(passed) - sum(place.lags and place.ending for place in passed)
+    least = sum(not place.is_available and not (place.lags and place.ending) for place in passed)
     if observed.desired != len(observed.places) or not least <= observed.unavailable <= len(passed):
         return "the DaemonSet controller counts other nodes than the operator sees"
     return ""

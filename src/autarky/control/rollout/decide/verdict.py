@@ -21,7 +21,8 @@ The rules (docs/concepts.md, "Safety rules"):
 - An API server that has served is not rolled back for a blip: only when it was not Ready for BLIP_SECONDS in total.
 - What runs on workers is known only from their kubelets. A single worker neither causes a rollback nor prevents
   success: the node may be faulty, or belong to somebody who wants to block rollouts. Two workers, or one control node,
-  are evidence against the revision. A Deployment that has pods on no other node fails there, and stays.
+  are evidence against the revision. Workers on which the previous pod does not finish terminating are none, and prevent
+  nothing, however many they are. A Deployment that has pods on no other node fails there, and stays.
 - A revision of which no pod is made at all for UNMADE_SECONDS is rolled back: admission refuses them, or a quota.
 - A version that breaks the skew rules (rule 4) is rolled back at once.
 - The target is the last revision that was healthy. A revision that was healthy once is never rolled back for later
@@ -90,6 +91,8 @@ class Memory:
     new_leads_from: the lease's version from which on only pods of the new revision could hold it.
     reach: pod that has been Ready → seconds for which the lease has been free for it. missed: the pods that did not
     take it.
+    late: the nodes where the time of a pod was up, and none has proven itself since: two that are well by turns would
+    else keep the revision on trial for ever.
     gone: revision that was rolled back → since when it is not wanted. expired: the verdict on this one had expired when
     it was applied again.
     """
@@ -105,6 +108,7 @@ class Memory:
     new_leads_from: str | None = None
     reach: Mapping[str, float] = field(default_factory=lambda: NO_TIMES)
     missed: frozenset[str] = frozenset()
+    late: frozenset[str] = frozenset()
     gone: Mapping[str, float] = field(default_factory=lambda: NO_TIMES)
     expired: bool = False
 
@@ -166,14 +170,15 @@ def _met(revision: str, memory: Memory, record: Record, now: float) -> Memory:
 
 def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, now: float) -> Decision:
     if (but := _has_succeeded(observed, memory, policy)) is not None:
-        where = f" (except on {but}, a single worker)" if but else ""
+        where = f" (except on {but})" if but else ""
         sentence = f"revision {observed.revision} is healthy{where}: it is now the last good one"
         record = record.with_good(observed.revision, _slowest_start(memory))
         return Decision(Verdict.KEEP_AS_GOOD, memory, record, sentence)
     before = record.failure(observed.revision)
     if before is not None and before.condemns:
         return _failed(before.sentence, None, memory, record, policy, now)
-    late = _blamed(observed, _late(observed, memory, policy))
+    memory = replace(memory, late=_not_proven_since(observed, memory, policy))
+    late = _blamed(observed, _late(observed, memory, policy), memory)
     if late is not None:
         never_ran = _never_ran(observed, memory)
         return _failed(_blame(late, policy), late, memory, record, policy, now, never_ran=never_ran)
@@ -205,7 +210,7 @@ def _advanced(observed: Observed, memory: Memory, settle: float, now: float) -> 
     memory = _reach_counted(observed, _lease_followed(observed, memory, now), step, now)
     counts = observed.nodes if observed.replicas is None else {pod.key for pod in observed.pods}
     kept = {key: replace(clock, ready=0.0) for key, clock in memory.clocks.items() if key in counts}
-    for node in (observed.nodes & observed.ending) - {pod.node for pod in observed.pods}:
+    for node in observed.waiting:
         clock = memory.clocks.get(node, NO_CLOCK)
         kept[node] = replace(clock, ready=0.0, waited=clock.waited + step)
     for pod in observed.pods:
@@ -263,18 +268,30 @@ def _cannot_lead(pod: Pod, observed: Observed, memory: Memory, now: float) -> bo
 
 
 def _has_succeeded(observed: Observed, memory: Memory, policy: Policy) -> str | None:
-    """None: not yet. Else the single worker on which it has not succeeded; "" where there is none."""
+    """None: not yet. Else on which workers it has not succeeded, which do not count; "" where it has on all nodes."""
     if observed.lease is not None:
         # The lease was renewed while no other process could have done it.
         has_led = memory.new_leads_from is not None and observed.lease.version != memory.new_leads_from
         return "" if has_led else None
     if observed.made < (observed.replicas or 0):
         return None
-    lacking = sorted(_unproven(observed, memory))
-    if not lacking:
-        return "" if observed.places else None
-    alone = lacking[0] if len(lacking) == 1 < len(observed.places) and not observed.trusts(lacking[0]) else None
-    return alone if alone is not None and _lags(alone, observed, memory, policy) else None
+    lacking = _unproven(observed, memory)
+    if lacking == observed.places:
+        return None
+    others = [node for node in lacking if not _has_never_had_one(node, observed, memory, policy)]
+    if len(others) > 1 or any(observed.trusts(one) or not _lags(one, observed, memory, policy) for one in others):
+        return None
+    if len(lacking) > 1:
+        return f"workers that hold it up: {', '.join(sorted(lacking))}"
+    return "".join(f"{alone}, a single worker" for alone in lacking)
+
+
+def _has_never_had_one(node: str, observed: Observed, memory: Memory, policy: Policy) -> bool:
+    """Whether it is a worker whose previous pod does not finish terminating: that says nothing about the revision, on
+    however many."""
+    clock = memory.clocks.get(node, NO_CLOCK)
+    stuck = node in observed.waiting & observed.ending and not clock.judged and clock.waited >= policy.longest
+    return stuck and not observed.trusts(node)
 
 
 def _unproven(observed: Observed, memory: Memory) -> frozenset[str]:
@@ -289,13 +306,14 @@ def _slowest_start(memory: Memory) -> float | None:
 
 
 def _lags(node: str, observed: Observed, memory: Memory, policy: Policy) -> bool:
-    """Whether the revision's time there is up: also where the previous pod does not finish terminating."""
+    """Whether the revision's time there is up: also where the previous pod does not finish terminating, or each one is
+    ended as soon as it is made."""
     if any(pod.node == node for pod in _late(observed, memory, policy)):
         return True
     if observed.replicas is not None:  # a worker may have its pod replaced again and again, and none is ever late
         return memory.watched >= policy.longest
     clock = memory.clocks.get(node, NO_CLOCK)
-    return node in observed.ending and clock.waited + clock.judged >= policy.longest
+    return node in observed.ending | observed.bare and clock.waited + clock.judged >= policy.longest
 
 
 def _late(observed: Observed, memory: Memory, policy: Policy) -> list[Pod]:
@@ -310,10 +328,16 @@ def _late(observed: Observed, memory: Memory, policy: Policy) -> list[Pod]:
     return late
 
 
-def _blamed(observed: Observed, late: Sequence[Pod]) -> Pod | None:
+def _not_proven_since(observed: Observed, memory: Memory, policy: Policy) -> frozenset[str]:
+    """Where the time of a pod is up, or was."""
+    now = {pod.node for pod in _late(observed, memory, policy)}
+    return (memory.late | now) & _unproven(observed, memory)
+
+
+def _blamed(observed: Observed, late: Sequence[Pod], memory: Memory) -> Pod | None:
     """The pod because of which the revision is rolled back."""
     trusted = [pod for pod in late if observed.trusts(pod.node)]
-    enough = trusted or (late if len({pod.node for pod in late}) >= WITNESSES else [])
+    enough = trusted or (late if len(memory.late) >= WITNESSES else [])
     return enough[0] if enough else None
 
 

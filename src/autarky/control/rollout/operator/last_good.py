@@ -3,8 +3,9 @@
 One Secret per component, `autarky-last-good-COMPONENT`: the revisions that Kubernetes keeps do not contain Secrets,
 and a running server hides until its restart that one was deleted.
 
-Of an add-on or an agent also the template that `autarky up` had applied, by its record (`drift.decide.applied`), which
-goes back, too: beside that of a release that failed, what the next `up` finds would pass for edits, and stay.
+Of kube-proxy, an add-on or an agent also the template that `autarky up` had applied, by its record
+(`drift.decide.applied`), which goes back, too: beside that of a release that failed, what the next `up` finds would
+pass for edits, and stay.
 
 Contract: complete or absent: everything is in one object, written at once. Content that cannot be parsed counts as
 absent: then nothing is rolled back until a revision has been healthy. So does a Secret that is not ours, by label and

@@ -323,9 +323,9 @@ class Rollouts(ClusterController):
 
 
 def _applied(component: Component, live: Object) -> Object | None:
-    """The template that `up` applied, where it goes back. That of the control plane's components does not: what the
-    file asks for there is not wrong because it has failed once, and `autarky up` says that it differs."""
-    return applied.recorded_template(live) if is_add_on(component) else None
+    """The template that `up` applied, where it goes back. That of components with two slots does not: what the file
+    asks for there is not wrong because it has failed once, and `autarky up` says that it differs."""
+    return applied.recorded_template(live) if component not in TWO_SLOTS else None
 
 
 def _policy(view: View) -> Policy | None:

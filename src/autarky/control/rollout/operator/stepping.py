@@ -44,8 +44,8 @@ class Stepping(ClusterController):
     name: ClassVar[str] = "stepping"
     _since: dict[str, float] = field(default_factory=dict, init=False)
     """Node → since when it is not Ready, by this operator's own clock."""
-    _lagging: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
-    """DaemonSet → node → since when its pod there is not available."""
+    _lagging: dict[str, dict[str, stepping.Lag]] = field(default_factory=dict, init=False)
+    """DaemonSet → worker that is on its way, or was a moment ago."""
 
     def begin_term(self) -> None:
         """This operator has not watched before: every node that is not Ready counts as having just become so."""
@@ -135,10 +135,9 @@ class Stepping(ClusterController):
 
     def _followed(self, component: Component, places: Iterable[stepping.Place]) -> tuple[stepping.Place, ...]:
         """Which of them lag, by how long they have had no available pod."""
-        now, before = self.clock.monotonic(), self._lagging.get(component.name, {})
-        since = {place.node: before.get(place.node, now) for place in places if place.on_its_way}
-        self._lagging[component.name] = since
-        return tuple(replace(place, lags=stepping.lags(since.get(place.node), now)) for place in places)
+        now, before, seen = self.clock.monotonic(), self._lagging.get(component.name, {}), list(places)
+        found = self._lagging[component.name] = stepping.followed(before, seen, now)
+        return tuple(replace(place, lags=stepping.lags(found.get(place.node), now)) for place in seen)
 
     async def _explain(self, live: Object, step: stepping.Step) -> None:
         """A failure to write the event does not stop the step."""

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from autarky.control.base.operator_view import View, current, node_is_ready
-from autarky.control.common.pods import has_ended, is_ready, is_what_it_says
+from autarky.control.common.pods import has_ended, is_ready, is_what_it_says, node_of
 from autarky.control.common.shapes import image_of
 from autarky.control.common.skew import NO_IMAGES, breaks_skew
 from autarky.control.rollout.decide.good_revision import revision_of
@@ -89,6 +89,9 @@ def observe(
     if component.name == NODE_AGENT:  # workers have none that keeps a control plane alive, or reports that it acts
         nodes &= trusted
     seen = [pod for pod in new if pod["spec"].get("nodeName") in nodes]
+    bare = nodes - _with_hosted(pods) if component.kind == "DaemonSet" else frozenset()
+    # A pod that never ends on a worker keeps no controller from making others.
+    could_make = anywhere or not ending or bool(bare & trusted)
     return Observed(
         revision=revision_of(template),
         known=name is not None and _is_current(view, component),
@@ -98,9 +101,10 @@ def observe(
         skew=_skew(view, component, template, level_3),
         lease=_lease(view, component, pods, new) if component.name in LED_BY_LEASE else None,
         ending=ending if component.kind == "DaemonSet" else frozenset(),
+        bare=bare,
         replicas=live["spec"].get("replicas", 1) if anywhere else None,
         made=len(new) if anywhere else 0,
-        due=not new and bool(nodes) and not ending and _makes_pods(live),
+        due=not new and bool(nodes) and could_make and _makes_pods(live),
         trusted=None if component in TWO_SLOTS else trusted,
     )
 
@@ -217,6 +221,11 @@ def _ending(pods: Iterable[Object]) -> frozenset[str]:
     return frozenset(
         pod["spec"].get("nodeName", "") for pod in pods if _ends(pod) and _label(pod, SLOT_LABEL) != STANDBY
     )
+
+
+def _with_hosted(pods: Iterable[Object]) -> frozenset[str | None]:
+    """The nodes with a hosted pod, in whatever state."""
+    return frozenset(node_of(pod) for pod in pods if _label(pod, SLOT_LABEL) != STANDBY)
 
 
 def _ends(pod: Object) -> bool:
