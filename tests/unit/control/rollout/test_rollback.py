@@ -14,17 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from autarky.control.rollout.decide.clocks import LEASE_IS_OLD, LONGEST_STEP, Memory
 from autarky.control.rollout.decide.failures import EXPIRES_SECONDS, LONGEST_DELAY, TRY_AGAIN, Record
 from autarky.control.rollout.decide.limits import OWN_SECONDS, UNMADE_SECONDS, Policy
 from autarky.control.rollout.decide.observed import Leader, Lease, Observed, Pod
 from autarky.control.rollout.decide.verdict import (
     BLIP_SECONDS,
-    LEASE_IS_OLD,
-    LONGEST_STEP,
     PROVEN_SECONDS,
     SETTLE_SECONDS,
     Decision,
-    Memory,
     Verdict,
     decide,
 )

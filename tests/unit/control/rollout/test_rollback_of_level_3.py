@@ -7,17 +7,11 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autarky.control.rollout.decide.clocks import LEASE_IS_OLD, REACH_SECONDS, Memory
 from autarky.control.rollout.decide.failures import Record
 from autarky.control.rollout.decide.limits import Policy
 from autarky.control.rollout.decide.observed import Leader, Lease, Observed, Pod
-from autarky.control.rollout.decide.verdict import (
-    LEASE_IS_OLD,
-    REACH_SECONDS,
-    Decision,
-    Memory,
-    Verdict,
-    decide,
-)
+from autarky.control.rollout.decide.verdict import Decision, Verdict, decide
 
 LIMIT = 90
 

@@ -10,17 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autarky.control.rollout.decide.clocks import Memory
 from autarky.control.rollout.decide.failures import Record
 from autarky.control.rollout.decide.limits import OWN_SECONDS, Policy, seconds_to_ready
 from autarky.control.rollout.decide.observed import Leader, Lease, Observed, Pod
-from autarky.control.rollout.decide.verdict import (
-    PROVEN_SECONDS,
-    SETTLE_SECONDS,
-    Decision,
-    Memory,
-    Verdict,
-    decide,
-)
+from autarky.control.rollout.decide.verdict import PROVEN_SECONDS, SETTLE_SECONDS, Decision, Verdict, decide
 from autarky.model.patience import SLOW_ROLLOUT, STARTS
 
 API = "kube-apiserver"

@@ -34,14 +34,14 @@ The rules (docs/concepts.md, "Safety rules"):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
-from types import MappingProxyType
 
+from autarky.control.rollout.decide.clocks import NO_CLOCK, Clock, Memory, advanced
 from autarky.control.rollout.decide.failures import EXPIRES_SECONDS, Record
 from autarky.control.rollout.decide.limits import UNMADE_SECONDS, Policy
-from autarky.control.rollout.decide.observed import Leader, Lease, Observed, Pod
+from autarky.control.rollout.decide.observed import Leader, Observed, Pod
 
 PROVEN_SECONDS = 40.0
 """How long an API server must have been Ready without interruption, as for a checkpoint: a revision that exits half a
@@ -50,67 +50,8 @@ SETTLE_SECONDS = 10.0
 """The same while no revision is known to be good: as long as the node agents wait before they withdraw the standby."""
 BLIP_SECONDS = 10.0
 """How long in total an API server that has served may be not Ready before it is proven."""
-LONGEST_STEP = 5.0
-"""Seconds that one reconcile adds to a clock at most: an operator that was stopped for a while has not watched."""
-LEASE_IS_OLD = 20.0
-"""Seconds without a renewal after which a holder counts as gone: the leases of level 3 last for 15 s."""
 WITNESSES = 2
 """How many untrusted nodes must fail for the revision to be blamed."""
-REACH_SECONDS = 5.0
-"""How long a lease must have been free before a Ready pod is blamed for not taking it: it tries at least every 1.8 s.
-As long as the node agents wait before they activate a standby."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Of the revision on one node, or of one of its pods (`Pod.key`), in seconds: how long it has waited for the
-    previous pod, been judged, been Ready without interruption, and been away (not Ready) since a pod of it was first
-    Ready there. served: whether one was. start: how long that pod took until then."""
-
-    waited: float = 0.0
-    judged: float = 0.0
-    ready: float = 0.0
-    away: float = 0.0
-    proven: bool = False
-    served: bool = False
-    start: float | None = None
-
-
-NO_CLOCK = Clock()
-NO_CLOCKS: Mapping[str, Clock] = MappingProxyType({})
-NO_TIMES: Mapping[str, float] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """looked: when (monotonic seconds) everything was seen last; None: the clocks have stood still since.
-
-    since: when the revision was first seen. watched: for how many seconds it has been judged since; unmade: for how
-    many without a break no pod of it was made.
-    lease, renewed: the lease's version and when it last changed.
-    new_leads_from: the lease's version from which on only pods of the new revision could hold it.
-    reach: pod that has been Ready → seconds for which the lease has been free for it. missed: the pods that did not
-    take it.
-    late: the nodes where the time of a pod was up, and none has proven itself since: two that are well by turns would
-    else keep the revision on trial for ever.
-    gone: revision that was rolled back → since when it is not wanted. expired: the verdict on this one had expired when
-    it was applied again.
-    """
-
-    revision: str | None = None
-    since: float = 0.0
-    looked: float | None = None
-    watched: float = 0.0
-    unmade: float = 0.0
-    clocks: Mapping[str, Clock] = field(default_factory=lambda: NO_CLOCKS)
-    lease: str | None = None
-    renewed: float = 0.0
-    new_leads_from: str | None = None
-    reach: Mapping[str, float] = field(default_factory=lambda: NO_TIMES)
-    missed: frozenset[str] = frozenset()
-    late: frozenset[str] = frozenset()
-    gone: Mapping[str, float] = field(default_factory=lambda: NO_TIMES)
-    expired: bool = False
 
 
 class Verdict(Enum):
@@ -156,7 +97,7 @@ def decide(observed: Observed, memory: Memory, record: Record, policy: Policy, n
     if observed.skew:
         return _failed(observed.skew, None, memory, record, policy, now, by_skew=True)
     settle = SETTLE_SECONDS if record.good is None else PROVEN_SECONDS
-    return _judge(observed, _advanced(observed, memory, settle, now), record, policy, now)
+    return _judge(observed, advanced(observed, memory, settle, now), record, policy, now)
 
 
 def _met(revision: str, memory: Memory, record: Record, now: float) -> Memory:
@@ -198,70 +139,6 @@ def never_served(observed: Observed, memory: Memory) -> frozenset[str]:
     return frozenset(
         pod.name for pod in observed.pods if not pod.ready and not memory.clocks.get(pod.key, NO_CLOCK).served
     )
-
-
-# --- clocks ------------------------------------------------------------------------------------------
-
-
-def _advanced(observed: Observed, memory: Memory, settle: float, now: float) -> Memory:
-    """The clocks of the nodes that count, advanced by the time since the last observation. `settle`: seconds of being
-    Ready that prove a revision."""
-    step = min(now - memory.looked, LONGEST_STEP) if memory.looked is not None else 0.0
-    memory = _reach_counted(observed, _lease_followed(observed, memory, now), step, now)
-    counts = observed.nodes if observed.replicas is None else {pod.key for pod in observed.pods}
-    kept = {key: replace(clock, ready=0.0) for key, clock in memory.clocks.items() if key in counts}
-    for node in observed.waiting:
-        clock = memory.clocks.get(node, NO_CLOCK)
-        kept[node] = replace(clock, ready=0.0, waited=clock.waited + step)
-    for pod in observed.pods:
-        if pod.node in observed.nodes:
-            clock = _run_on(memory.clocks.get(pod.key, NO_CLOCK), pod, step, settle)
-            blameless = pod.ready and _cannot_lead(pod, observed, memory, now)
-            kept[pod.key] = clock if blameless else replace(clock, judged=clock.judged + step)
-    unmade = memory.unmade + step if observed.due else 0.0
-    return replace(memory, looked=now, watched=memory.watched + step, unmade=unmade, clocks=kept)
-
-
-def _run_on(clock: Clock, pod: Pod, step: float, settle: float) -> Clock:
-    if not pod.ready:
-        return replace(clock, ready=0.0, away=clock.away + step if clock.served else 0.0)
-    ready = clock.ready + step
-    start = clock.start if clock.served else pod.start  # a pod that is Ready again after a blip has not started then
-    return replace(clock, ready=ready, proven=clock.proven or ready >= settle, served=True, start=start)
-
-
-def _lease_followed(observed: Observed, memory: Memory, now: float) -> Memory:
-    lease = observed.lease
-    if lease is None:
-        return memory
-    if lease.version != memory.lease:
-        memory = replace(memory, lease=lease.version, renewed=now)
-    if lease.leader is not Leader.NEW:
-        return replace(memory, new_leads_from=None)
-    return memory if memory.new_leads_from is not None else replace(memory, new_leads_from=lease.version)
-
-
-def _reach_counted(observed: Observed, memory: Memory, step: float, now: float) -> Memory:
-    """For how long without interruption each pod that has been Ready could have taken the lease. (Some are Ready only
-    while another one leads, and not when they should lead.)"""
-    if observed.lease is None:
-        return memory
-    free = _is_free(observed.lease, memory, now)
-    names = {pod.name for pod in observed.pods if pod.ready or pod.name in memory.reach}
-    reach = {name: memory.reach.get(name, 0.0) + step if free else 0.0 for name in names}
-    missed = {name for name, seconds in reach.items() if seconds >= REACH_SECONDS} | (memory.missed & names)
-    return replace(memory, reach=reach, missed=frozenset(missed))
-
-
-def _is_free(lease: Lease, memory: Memory, now: float) -> bool:
-    return lease.free or now - memory.renewed > LEASE_IS_OLD
-
-
-def _cannot_lead(pod: Pod, observed: Observed, memory: Memory, now: float) -> bool:
-    """Whether a Ready pod has had no chance to lead, so that it cannot be blamed for not leading."""
-    if observed.lease is None or _is_free(observed.lease, memory, now):
-        return False
-    return observed.lease.leader is Leader.OLD or pod.name not in memory.missed
 
 
 # --- verdicts ----------------------------------------------------------------------------------------

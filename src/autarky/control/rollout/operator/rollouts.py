@@ -21,6 +21,7 @@ from autarky.control.common.shapes import image_of
 from autarky.control.common.skew import breaks_skew
 from autarky.control.drift.decide import applied
 from autarky.control.rollout.decide import verdict as rollback
+from autarky.control.rollout.decide.clocks import Memory
 from autarky.control.rollout.decide.failures import TRY_AGAIN, Record
 from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.decide.limits import Policy
@@ -75,7 +76,7 @@ class Rollouts(ClusterController):
     _refused: dict[str, float] = field(default_factory=dict, init=False)
     """When `unkept` was found."""
     _compared: dict[str, float] = field(default_factory=dict, init=False)
-    _memory: dict[str, rollback.Memory] = field(default_factory=dict, init=False)
+    _memory: dict[str, Memory] = field(default_factory=dict, init=False)
 
     def begin_term(self) -> None:
         """Another leader may have written meanwhile: what is stored is read again, and all clocks start from zero."""
@@ -109,7 +110,7 @@ class Rollouts(ClusterController):
             return await self._pardon(component, live, kept)
         level_3 = await self._level_3_in_place() if component.name == API_SERVER else {}
         observed = observe(self.view, component, live, etcd_up=self.etcd_up(), level_3=level_3)
-        memory = self._memory.get(component.name, rollback.Memory())
+        memory = self._memory.get(component.name, Memory())
         decision = rollback.decide(observed, memory, kept.record, policy, self.clock.monotonic())
         self._memory[component.name] = decision.memory
         self.verdicts[component.name] = (decision.verdict, decision.sentence)
