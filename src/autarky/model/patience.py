@@ -175,7 +175,7 @@ PIVOT: Final = 240.0
 PROMOTION: Final = 240.0
 WORKLOADS: Final = 240.0
 ON_WORKERS: Final = 120.0
-"""An add-on's DaemonSet that got no further for so long, and lacks pods on workers only, is not waited for."""
+"""An add-on that got no further for so long, and lacks pods on workers only, is not waited for."""
 STANDBY_SERVES: Final = 120.0
 HOSTED_ENDS: Final = 420.0
 JOINS: Final = 120.0
