@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from _figures import MEMORY, Figure, judged, median
+from _figures import MEMORY, Figure, Rounds, is_nothing, judged, median, numbers
 from _record import Record
 from _tree import ROOT
 
@@ -161,10 +161,10 @@ def _rounds(figures: Sequence[Figure]) -> str:
     return f"in {rounds} round{'s' if rounds > 1 else ''}"
 
 
-def _measured(rounds: Sequence[float], unit: str) -> str:
+def _measured(rounds: Rounds, unit: str) -> str:
     """The median, and between what it lies."""
-    several = len(rounds) > 1 and any(rounds)
-    return median(rounds, unit) + (f" ({min(rounds):.1f}–{max(rounds):.1f})" if several else "")
+    found, several = numbers(rounds), len(rounds) > 1 and not is_nothing(rounds)
+    return median(rounds, unit) + (f" ({min(found):.1f}–{max(found):.1f})" if several else "")
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -11,6 +11,10 @@ SECONDS, MEMORY = "s", "MiB"
 NOTHING = "–"
 
 
+Rounds = tuple[float | None, ...]
+"""What was measured, round by round: None where there was nothing of the kind, which is not a measured 0."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """One thing that was measured of both clusters, once in every round."""
@@ -18,8 +22,8 @@ class Figure:
     benchmark: str
     name: str
     unit: str
-    ours: tuple[float, ...]
-    theirs: tuple[float, ...]
+    ours: Rounds
+    theirs: Rounds
     wanted: float | None = None
     """The highest ratio that is wanted; None: it is only told."""
     most: float | None = None
@@ -33,18 +37,18 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """Of the medians of all rounds; None where kubeadm has nothing of the kind."""
-        theirs = statistics.median(self.theirs)
-        return statistics.median(self.ours) / theirs if theirs else None
+        """Of the medians of all rounds; None where kubeadm has nothing of the kind, or 0 of it."""
+        theirs = statistics.median(numbers(self.theirs))
+        return statistics.median(numbers(self.ours)) / theirs if theirs else None
 
     @property
     def _most(self) -> float:
-        return statistics.median(self.ours) if self.most else max(self.ours)
+        return statistics.median(numbers(self.ours)) if self.most else max(numbers(self.ours))
 
     @property
     def difference(self) -> float:
         """Of the medians of all rounds."""
-        return statistics.median(self.ours) - statistics.median(self.theirs)
+        return statistics.median(numbers(self.ours)) - statistics.median(numbers(self.theirs))
 
     @property
     def kept(self) -> bool:
@@ -54,6 +58,16 @@ class Figure:
             and (self.most is None or self._most <= self.most)
             and (self.more is None or self.difference <= self.more)
         )
+
+
+def is_nothing(rounds: Rounds) -> bool:
+    """Whether there was nothing of the kind in any round."""
+    return all(each is None for each in rounds)
+
+
+def numbers(rounds: Rounds) -> list[float]:
+    """With 0 where there was nothing."""
+    return [0.0 if each is None else each for each in rounds]
 
 
 def table(figures: Sequence[Figure], beside: str = "kubeadm") -> str:
@@ -76,8 +90,8 @@ def _row(figure: Figure) -> tuple[str, ...]:
     return (figure.benchmark, figure.name, str(len(figure.ours)), *medians, *judged(figure))
 
 
-def median(rounds: Sequence[float], unit: str) -> str:
-    return f"{statistics.median(rounds):.1f} {unit}".rstrip() if any(rounds) else NOTHING
+def median(rounds: Rounds, unit: str) -> str:
+    return NOTHING if is_nothing(rounds) else f"{statistics.median(numbers(rounds)):.1f} {unit}".rstrip()
 
 
 def judged(figure: Figure) -> tuple[str, str]:
@@ -85,7 +99,7 @@ def judged(figure: Figure) -> tuple[str, str]:
     ratio = NOTHING if figure.ratio is None else f"{figure.ratio:.2f}"
     limits = [
         *([] if figure.wanted is None else [f"at most {figure.wanted}"]),
-        *([] if figure.most is None else [f"at most {figure.most:g} {figure.unit}"]),
+        *([] if figure.most is None else [f"at most {figure.most:g} {figure.unit}".rstrip()]),
         *([] if figure.more is None else [f"{figure.difference:+.1f}, at most +{figure.more:g} {figure.unit}"]),
     ]
     if not limits:

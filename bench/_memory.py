@@ -127,9 +127,9 @@ def memory_figures(
     names = sorted({name for each in (*ours, *theirs) for name in each} - {OTHERS})
     rows = [*names, OTHERS]
 
-    def figure(what: str, a: Sequence[float], k: Sequence[float]) -> Figure:
+    def figure(what: str, a: Sequence[float | None], k: Sequence[float | None]) -> Figure:
         return Figure(benchmark, f"memory: {what}", MEMORY, tuple(a), tuple(k))
 
     complete = figure(ALL, [sum(each.values()) for each in ours], [sum(each.values()) for each in theirs])
-    parts = [figure(name, [m.get(name, 0.0) for m in ours], [m.get(name, 0.0) for m in theirs]) for name in rows]
+    parts = [figure(name, [m.get(name) for m in ours], [m.get(name) for m in theirs]) for name in rows]
     return [complete, *parts]

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from _figures import Figure
+from _figures import MEMORY, Figure, Rounds
 from _tree import ROOT, Tree
 
 from autarky import __version__
@@ -96,7 +96,8 @@ def read(text: str) -> Record:
     """What `written` has written. ValueError, KeyError or TypeError for anything else."""
     document: dict[str, Any] = json.loads(text)
     figures = [
-        {**figure, "ours": tuple(figure["ours"]), "theirs": tuple(figure["theirs"])} for figure in document["figures"]
+        {**figure, **{side: _rounds(figure[side], figure["unit"]) for side in ("ours", "theirs")}}
+        for figure in document["figures"]
     ]
     return Record(
         **{
@@ -107,6 +108,11 @@ def read(text: str) -> Record:
             "ended": None if document["ended"] is None else _trees(document["ended"]),
         }
     )
+
+
+def _rounds(rounds: list[float | None], unit: str) -> Rounds:
+    """Records of before have a memory of 0 where there was no process; none has that."""
+    return tuple(None if unit == MEMORY and each == 0 else each for each in rounds)
 
 
 def _trees(trees: dict[str, Any]) -> Trees:

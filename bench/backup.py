@@ -252,7 +252,7 @@ async def run(payload: Payload, product: Product, rounds: int, *, small: int, la
 
 
 def figures(measured: Sequence[Measured]) -> list[Figure]:
-    none = (0.0,) * len(measured)
+    none = (None,) * len(measured)
 
     def size(name: str, values: Sequence[int], most: float | None = None) -> Figure:
         return Figure("backup", name, MEGABYTES, tuple(each / 1e6 for each in values), none, most=most)

@@ -4,7 +4,7 @@
 
 makes src/autarky/control/upgrade/decide/surfaces/v1.37.1.json, which the operator compares with that of another
 release before an upgrade. Everything is asked of the release's own programs, from the store (`autarky payload get`);
-nothing is written by hand. It takes three minutes, and root for the namespaces that the programs run in.
+nothing is written by hand. It takes some four minutes, and root for the namespaces that the programs run in.
 
 What was found out about the sources, with 1.36.4 and 1.37.1:
 
@@ -24,8 +24,9 @@ What was found out about the sources, with 1.36.4 and 1.37.1:
   is read from discovery. A version that is no longer served may still be registered: kube-apiserver starts with it in
   `--runtime-config` and serves nothing of it. It does not start with one that is not registered. So all usual versions
   of each group are tried. A resource of feature gates that are off is not served with `api/all=true` either.
-- Versions of the configuration files of kubelet, kube-scheduler and kube-proxy: all usual ones are tried with a field
-  of the wrong type, so that none starts.
+- Configuration files. For each flag that names one, all usual versions of its groups are tried with a field of the
+  wrong type, so that nothing starts: a component that knows the version says which field it is, one that does not
+  says that the kind is not registered. Of the configurations of single admission plugins nothing is asked.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from _running import INSIDE, Servers, in_namespaces, programs_of, said, say
@@ -56,12 +58,51 @@ ENDS_AFTER_GATES: Mapping[str, tuple[str, ...]] = {
 """What ends each component right after it has accepted its feature gates."""
 SPECIAL_GATES = ("AllAlpha", "AllBeta")
 """They set others, and are never locked."""
-CONFIGURATIONS = {
-    KUBELET: ("kubelet.config.k8s.io", "KubeletConfiguration", "port"),
-    SCHEDULER: ("kubescheduler.config.k8s.io", "KubeSchedulerConfiguration", "parallelism"),
-    KUBE_PROXY: ("kubeproxy.config.k8s.io", "KubeProxyConfiguration", "oomScoreAdj"),
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What may be in a configuration file. number: a field that takes no text. others: known by another kind."""
+
+    kind: str
+    number: str
+    groups: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+    @property
+    def tried(self) -> list[str]:
+        """As the files have it: "GROUP/VERSION KIND"."""
+        usual = (f"{group}/{version} {self.kind}" for group in self.groups for version in USUAL_VERSIONS)
+        return [*usual, *self.others]
+
+
+_OF_API_SERVER = "apiserver.config.k8s.io"
+CONFIGURATIONS: Mapping[str, Mapping[str, Configuration]] = {
+    API_SERVER: {
+        "admission-control-config-file": Configuration(
+            "AdmissionConfiguration", "plugins", (_OF_API_SERVER, "apiserver.k8s.io")
+        ),
+        "audit-policy-file": Configuration("Policy", "rules", ("audit.k8s.io",)),
+        "authentication-config": Configuration("AuthenticationConfiguration", "jwt", (_OF_API_SERVER,)),
+        "authorization-config": Configuration("AuthorizationConfiguration", "authorizers", (_OF_API_SERVER,)),
+        "egress-selector-config-file": Configuration(
+            "EgressSelectorConfiguration", "egressSelections", (_OF_API_SERVER, "apiserver.k8s.io")
+        ),
+        "encryption-provider-config": Configuration(
+            "EncryptionConfiguration", "resources", (_OF_API_SERVER,), ("v1 EncryptionConfig",)
+        ),
+        "tracing-config-file": Configuration("TracingConfiguration", "samplingRatePerMillion", (_OF_API_SERVER,)),
+    },
+    CONTROLLER_MANAGER: {
+        "leader-migration-config": Configuration(
+            "LeaderMigrationConfiguration", "controllerLeaders", ("controllermanager.config.k8s.io",)
+        )
+    },
+    SCHEDULER: {"config": Configuration("KubeSchedulerConfiguration", "parallelism", ("kubescheduler.config.k8s.io",))},
+    KUBE_PROXY: {"config": Configuration("KubeProxyConfiguration", "oomScoreAdj", ("kubeproxy.config.k8s.io",))},
+    KUBELET: {"config": Configuration("KubeletConfiguration", "port", ("kubelet.config.k8s.io",))},
 }
-"""Component → group, kind, and a field that is a number."""
+"""Component → flag that names such a file."""
 USUAL_VERSIONS = ("v1", "v2", *(f"v{n}{stage}{m}" for n in (1, 2) for stage in ("alpha", "beta") for m in (1, 2, 3)))
 
 _FLAG = re.compile(r"^(?:      |  -\w, )--([\w.-]+)", re.MULTILINE)
@@ -202,18 +243,31 @@ def _is_registered(servers: Servers, version: str) -> bool:
     raise ValueError(f"kube-apiserver does not say whether it knows {version}: {text[-500:]}")
 
 
-def accepted_configurations(component: str, program: Path, scratch: Path) -> list[str]:
-    group, kind, number = CONFIGURATIONS[component]
-    found = []
-    for version in (f"{group}/{one}" for one in USUAL_VERSIONS):
-        file = scratch / "configuration.json"
-        file.write_text(json.dumps({"apiVersion": version, "kind": kind, number: "none"}))
-        text = said([program, f"--config={file}"])
-        if f"cannot unmarshal string into Go struct field {kind}.{number}" in text:
-            found.append(version)
+def accepted_configurations(servers: Servers, component: str, flag: str) -> list[str]:
+    """While etcd runs: kube-apiserver waits for it before it reads some of them."""
+    asked, found = CONFIGURATIONS[component][flag], []
+    file = servers.directory / "configuration.json"
+    command = servers.command(component, _arguments_beside(servers, component, flag) | {flag: file})
+    for one in asked.tried:
+        version, kind = one.split(" ")
+        file.write_text(json.dumps({"apiVersion": version, "kind": kind, asked.number: "none"}))
+        text = said(command)
+        if re.search(rf"cannot unmarshal string into Go struct field [\w.]+\.{asked.number} ", text):
+            found.append(one)
         elif "is registered for version" not in text:
-            raise ValueError(f"{component} does not say whether it knows {version}: {text[-500:]}")
+            raise ValueError(f"{component} does not say whether it knows {one}: {text[-500:]}")
     return sorted(found)
+
+
+def _arguments_beside(servers: Servers, component: str, flag: str) -> dict[str, object]:
+    """What a component needs to get as far as that file; the others read theirs first."""
+    if component == API_SERVER:
+        # Either has the other refused.
+        without = {"authorization-mode"} if flag == "authorization-config" else set()
+        return {name: value for name, value in servers.api_server_arguments().items() if name not in without}
+    if component == CONTROLLER_MANAGER:
+        return {"kubeconfig": servers.kubeconfig, "enable-leader-migration": "true"}
+    return {}
 
 
 # --- all of it -----------------------------------------------------------------------------------------------
@@ -261,6 +315,11 @@ def surface(version: Version, scratch: Path) -> dict[str, object]:
         raise ValueError("the help of --enable-admission-plugins lists no plugins")
     say("trying versions of APIs and of configuration files")
     resources = resource_rows(served)
+    with servers.etcd():
+        files = {
+            component: {flag: accepted_configurations(servers, component, flag) for flag in flags}
+            for component, flags in CONFIGURATIONS.items()
+        }
     return {
         "kubernetes": str(version),
         "flags": flags,
@@ -268,7 +327,7 @@ def surface(version: Version, scratch: Path) -> dict[str, object]:
         "admissionPlugins": sorted(plugins[1].split(", ")),
         "resources": resources,
         "registeredVersions": registered(servers, {one.partition(" ")[0] for one in resources}),
-        "configurations": {one: accepted_configurations(one, programs[one], scratch) for one in CONFIGURATIONS},
+        "configurations": files,
     }
 
 

@@ -193,22 +193,43 @@ async def _plane(context: Context) -> Object:
 @_with_plane
 async def status(context: Context, plane: Object, *, watch: bool, output: str) -> None:
     """Show which version the control plane has, which one is wanted, and what is being done."""
-    from autarky.control.upgrade.decide.reported import State, read
-
     shown = ""
     while True:
         text = json.dumps(_fields(plane), indent=None if watch else 2) if output == "json" else _sentences(plane)
         if text != shown:
             say(text)
             shown = text
-        found = read(plane)
-        if not watch or (found is not None and found.state in (State.COMPLETE, State.STOPPED, State.REFUSED)):
+        if not watch or _has_ended(plane):
             return
+        plane = await _next_look(context)
+
+
+def _has_ended(plane: Object) -> bool:
+    from autarky.control.upgrade.decide.reported import State, read
+
+    found = read(plane)
+    return found is not None and found.state in (State.COMPLETE, State.STOPPED, State.REFUSED)
+
+
+async def _next_look(context: Context) -> Object:
+    """Waits for an API that is away, and says so once; and once that it is back. One that starts may answer with any
+    error."""
+    from autarky.ui.text import sentence
+
+    away = False
+    while True:
         await asyncio.sleep(WATCH_SECONDS)
         try:
             plane = await _plane(context)
         except (Unreachable, ApiError) as error:
-            say(f"the API does not answer: {error}", err=True)
+            if not away:
+                what = "does not answer" if isinstance(error, Unreachable) else "answers with an error"
+                say(f"the API {what}, and is waited for: {sentence(str(error))}", err=True)
+            away = True
+            continue
+        if away:
+            say("the API answers again", err=True)
+        return plane
 
 
 def _fields(plane: Object) -> dict[str, Any]:

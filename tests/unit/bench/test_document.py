@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from _document import SECTIONS, document
 from _figures import Figure
@@ -12,7 +13,7 @@ from all import BENCHMARKS
 
 TIME = Figure("up", "everything Ready", "s", (14.04, 13.0, 16.25), (22.0, 25.0, 20.0), 0.6)
 MEMORY = Figure("up", "memory: all processes", "MiB", (900.0, 910.0, 905.0), (700.0, 710.0, 705.0))
-ALONE = Figure("up", "memory: haproxy", "MiB", (18.0, 18.0, 18.0), (0.0, 0.0, 0.0))
+ALONE = Figure("up", "memory: haproxy", "MiB", (18.0, 18.0, 18.0), (None, None, None))
 RECORD = Record(
     date="2026-11-29T10:11:12+00:00",
     began=Trees(Tree("0123abc", (), "feed")),
@@ -61,6 +62,13 @@ def test_every_figure_is_there_beside_kubeadms_with_its_range_its_ratio_and_what
         "| memory: all processes | 905.0 (900.0–910.0) | 705.0 (700.0–710.0) | 1.28 |",
         "| memory: haproxy | 18.0 (18.0–18.0) | – | – |",
     ]
+
+
+def test_a_measured_0_is_there_as_that():
+    away = Figure("up", "outage", "s", (0.0, 0.0, 0.0), (0.0, 4.0, 5.0), most=0.0)
+    assert "| outage | 0.0 s (0.0–0.0) | 4.0 s (0.0–5.0) | 0.00 | at most 0 s |" in document(
+        replace(RECORD, figures=(away,))
+    )
 
 
 def test_what_was_not_measured_in_a_run_is_told():

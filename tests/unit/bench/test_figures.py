@@ -18,9 +18,10 @@ def test_a_figure_is_kept_up_to_the_ratio_that_is_wanted(wanted, kept):
 
 
 def test_what_kubeadm_has_not_has_no_ratio_and_keeps_none_that_is_wanted():
-    alone = figure(theirs=(0.0, 0.0, 0.0), wanted=1.0)
-    assert alone.ratio is None
-    assert not alone.kept
+    for theirs in ((None, None, None), (0.0, 0.0, 0.0)):
+        alone = figure(theirs=theirs, wanted=1.0)
+        assert alone.ratio is None
+        assert not alone.kept
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [((), ()), ((1.0,), ()), ((1.0, 2.0), (1.0,))])
@@ -31,7 +32,7 @@ def test_a_figure_that_was_not_measured_on_both_sides_in_every_round_is_none(our
 
 def test_the_table_has_every_figure_beside_kubeadms_and_says_what_was_missed():
     other = Figure("ha_reboot", "power on → /readyz", "s", (30.0,), (20.0,), 1.0)
-    alone = Figure("up", "memory: haproxy", "MiB", (18.24,), (0.0,))
+    alone = Figure("up", "memory: haproxy", "MiB", (18.24,), (None,))
     assert table([figure(wanted=1.0), other, alone]).splitlines() == [
         "benchmark  figure              rounds   autarky  kubeadm  ratio               wanted",
         "up         everything Ready         3    20.0 s   25.0 s   0.80          at most 1.0",
@@ -40,9 +41,21 @@ def test_the_table_has_every_figure_beside_kubeadms_and_says_what_was_missed():
     ]
 
 
+def test_a_measured_0_is_a_figure_and_not_as_what_there_is_nothing_of():
+    failed = Figure("upgrade", "requests that failed", "", (0.0, 0.0), (23.0, 0.0), most=0.0)
+    away = Figure("upgrade", "outage", "s", (0.0,), (0.0,), most=0.0)
+    sometimes = Figure("up", "memory: operator", "MiB", (None, 3.0), (None, None))
+    assert table([failed, away, sometimes]).splitlines() == [
+        "benchmark  figure                rounds  autarky  kubeadm  ratio       wanted",
+        "upgrade    requests that failed       2      0.0     11.5   0.00    at most 0",
+        "upgrade    outage                     1    0.0 s    0.0 s      –  at most 0 s",
+        "up         memory: operator           2  1.5 MiB        –      –            –",
+    ]
+
+
 @pytest.mark.parametrize(("limits", "kept"), [({"most": 20.0}, True), ({"most": 19.9}, False)])
 def test_a_limit_is_one_of_the_median_of_ours(limits, kept):
-    assert Figure("backup", "memory", "MB", (10.0, 30.0, 20.0), (0.0, 0.0, 0.0), **limits).kept == kept
+    assert Figure("backup", "memory", "MB", (10.0, 30.0, 20.0), (None, None, None), **limits).kept == kept
 
 
 def test_of_what_may_never_be_each_round_counts():
@@ -56,7 +69,7 @@ def test_a_difference_is_that_of_the_medians(more, kept):
 
 
 def test_the_table_says_every_limit_and_what_stands_beside():
-    memory = Figure("backup", "memory", "MB", (120.0,), (0.0,), most=100.0)
+    memory = Figure("backup", "memory", "MB", (120.0,), (None,), most=100.0)
     restore = Figure("backup", "restore", "s", (30.0,), (10.0,), more=30.0)
     assert table([memory, restore], "without").splitlines() == [
         "benchmark  figure   rounds   autarky  without  ratio                  wanted",

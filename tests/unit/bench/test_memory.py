@@ -72,9 +72,9 @@ def test_all_processes_are_the_sum_of_all_rows_the_unknown_ones_among_them():
     figures = memory_figures("up", [{"etcd": 10.0, "others": 1.5}, {"operator": 3.0}], [{"etcd": 7.0}, {}])
     assert {figure.name: (figure.ours, figure.theirs) for figure in figures} == {
         "memory: all processes": ((11.5, 3.0), (7.0, 0)),
-        "memory: etcd": ((10.0, 0.0), (7.0, 0.0)),
-        "memory: operator": ((0.0, 3.0), (0.0, 0.0)),
-        "memory: others": ((1.5, 0.0), (0.0, 0.0)),
+        "memory: etcd": ((10.0, None), (7.0, None)),
+        "memory: operator": ((None, 3.0), (None, None)),
+        "memory: others": ((1.5, None), (None, None)),
     }
     assert {(figure.benchmark, figure.unit) for figure in figures} == {("up", "MiB")}
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from datetime import datetime
 
 import pytest
@@ -12,11 +14,18 @@ from hypothesis import strategies as st
 from autarky.payload import default_version, load_release
 
 finite = st.floats(min_value=0, max_value=1e6)
-pairs = st.lists(st.tuples(finite, finite), min_size=1, max_size=4).map(lambda each: tuple(zip(*each, strict=True)))
-figures = st.builds(
-    lambda benchmark, name, unit, pair, wanted: Figure(benchmark, name, unit, pair[0], pair[1], wanted),
-    *(st.text(), st.text(), st.sampled_from(["s", "MiB"]), pairs, st.none() | finite),
-)
+measured = {"s": finite, "MiB": finite.filter(bool)}
+"""By the unit. No process has no memory."""
+
+
+@st.composite
+def figures_of_any_unit(draw: st.DrawFn) -> Figure:
+    unit = draw(st.sampled_from(sorted(measured)))
+    one = st.none() | measured[unit]
+    ours, theirs = zip(*draw(st.lists(st.tuples(one, one), min_size=1, max_size=4)), strict=True)
+    return Figure(draw(st.text()), draw(st.text()), unit, ours, theirs, draw(st.none() | finite))
+
+
 trees = st.builds(Tree, st.text(), st.lists(st.text()).map(tuple), st.text())
 both = st.builds(Trees, trees, st.none() | trees)
 records = st.builds(
@@ -25,7 +34,7 @@ records = st.builds(
     began=both,
     machine=st.builds(Machine, st.integers(), st.integers(), st.text(), st.sampled_from([1, 2])),
     versions=st.dictionaries(st.text(), st.text()),
-    figures=st.lists(figures, max_size=4).map(tuple),
+    figures=st.lists(figures_of_any_unit(), max_size=4).map(tuple),
     ended=st.none() | both,
 )
 TREE, OTHER = Tree("0123abc", (), "feed"), Tree("0123abc", ("run",), "beef")
@@ -34,6 +43,21 @@ TREE, OTHER = Tree("0123abc", (), "feed"), Tree("0123abc", ("run",), "beef")
 @given(records)
 def test_a_record_is_read_as_it_was_written(record):
     assert read(written(record)) == record
+
+
+def test_a_memory_of_0_in_a_record_of_before_is_nothing_and_other_zeros_are_measured():
+    of_before = {
+        **asdict(Record("", Trees(TREE), Machine(1, 1, "", 1), {})),
+        "figures": [
+            asdict(Figure("up", "memory: haproxy", "MiB", (18.0, 0.0), (0.0, 0.0))),
+            asdict(Figure("upgrade", "outage", "s", (0.0,), (5.0,))),
+        ],
+    }
+    found = read(json.dumps(of_before))
+    assert [(one.ours, one.theirs) for one in found.figures] == [
+        ((18.0, None), (None, None)),
+        ((0.0,), (5.0,)),
+    ]
 
 
 # As it was written before trees were looked at again at the end.

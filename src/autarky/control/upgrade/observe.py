@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from autarky.control.common.shapes import labels_of, within
-from autarky.control.upgrade.decide import checks_of_apis, checks_of_webhooks
+from autarky.control.upgrade.decide import checks_of_apis, checks_of_webhooks, configuration_files
 from autarky.control.upgrade.decide.checks import Requested, Seen, Source, Stored
-from autarky.control.upgrade.decide.observed import Service
+from autarky.control.upgrade.decide.observed import File, Service
 from autarky.control.upgrade.decide.steps import ORDER
 from autarky.control.upgrade.decide.surface import Resource
 from autarky.errors import AutarkyError
@@ -58,7 +58,8 @@ async def observe(kube: Kube, runs: Version, wanted: Version, *, gone: Collectio
 
         plane = look(Source.PLANE, kube.get(API_VERSION, "ControlPlane", CONTROL_PLANE), None)
         nodes = look(Source.NODES, kube.list("v1", "Node"), [])
-        workloads = look(Source.WORKLOADS, _workloads(kube), {})
+        workloads = look(Source.WORKLOADS, _workloads(kube), dict[str, Object]())
+        files = look(Source.FILES, _files(kube, workloads, runs), [])
         webhooks = look(Source.WEBHOOKS, _webhooks(kube), _Webhooks())
         budgets = look(Source.BUDGETS, _budgets(kube), [], BUDGETS_SECONDS)
         metrics = look(Source.METRICS, _metrics(kube, gone), ([], []))
@@ -70,6 +71,7 @@ async def observe(kube: Kube, runs: Version, wanted: Version, *, gone: Collectio
         plane=plane.result(),
         nodes=nodes.result(),
         workloads=workloads.result(),
+        files=files.result(),
         webhooks=hooks.configurations,
         services=hooks.services,
         system_labels=hooks.system_labels,
@@ -96,6 +98,14 @@ async def _workloads(kube: Kube) -> dict[str, Object]:
     """Component → what it is hosted by; the others are left out."""
     found = {name: await kube.get("apps/v1", COMPONENTS[name].kind, name, SYSTEM) for name in ORDER}
     return {name: obj for name, obj in found.items() if obj is not None}
+
+
+async def _files(kube: Kube, workloads: asyncio.Task[dict[str, Object]], runs: Version) -> list[File]:
+    """Those that the command lines name. What is in them stays here (rule 7)."""
+    named = configuration_files.named(await asyncio.shield(workloads), runs)  # others have use for it, too
+    wanted = configuration_files.references(named)
+    objects = {(kind, name): await kube.get("v1", kind, name, SYSTEM) for kind, name in wanted}
+    return [configuration_files.read(one, objects) for one in named]
 
 
 async def _webhooks(kube: Kube) -> _Webhooks:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from autarky.control.upgrade.decide import surface
+from autarky.control.upgrade.decide.configuration_files import FLAGS
 from autarky.control.upgrade.decide.removed import flags_given
 from autarky.control.upgrade.decide.surface import (
     Flag,
@@ -80,8 +81,19 @@ def test_the_api_server_has_its_plugins_and_apis(found: Surface) -> None:
     assert {one.group_version for one in found.resources} < found.registered
     assert not any("/" in one.name for one in found.resources)
     assert "policy/v1beta1" in found.registered
-    assert found.configurations.keys() == {KUBELET, SCHEDULER, KUBE_PROXY}
-    assert all(found.configurations.values())
+
+
+def test_each_file_that_is_looked_at_may_be_something(found: Surface) -> None:
+    judged = {component: set(flags) for component, flags in FLAGS.items()}
+    assert {component: set(flags) for component, flags in found.configurations.items()} == {
+        **judged,
+        KUBELET: {"config"},
+    }
+    for component, flags in found.configurations.items():
+        assert flags.keys() <= found.flags[component].keys()
+        assert all(flags.values())
+    proxy = "kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration"
+    assert found.configurations[KUBE_PROXY]["config"] == {proxy}
 
 
 def test_what_we_start_components_with_is_in_it(found: Surface) -> None:
@@ -106,7 +118,8 @@ def test_a_file_is_as_the_script_writes_it(path: Path) -> None:
     assert text == json.dumps(data, indent=1) + "\n"
     for rows in (*data["flags"].values(), data["featureGates"], data["resources"]):
         assert list(rows) == sorted(rows)
-    for rows in (data["admissionPlugins"], data["registeredVersions"], *data["configurations"].values()):
+    files = [kinds for flags in data["configurations"].values() for kinds in flags.values()]
+    for rows in (data["admissionPlugins"], data["registeredVersions"], *files):
         assert rows == sorted(set(rows))
 
 
@@ -146,7 +159,7 @@ def a_file() -> dict[str, Any]:
         "admissionPlugins": ["P"],
         "resources": {"v1 pods": "default", "apps/v1 deployments": "runtime-config"},
         "registeredVersions": ["apps/v1", "v1"],
-        "configurations": {"a": ["a.io/v1"]},
+        "configurations": {"a": {"config": ["a.io/v1 A"]}},
     }
 
 
@@ -161,7 +174,7 @@ def test_a_file_is_read_as_it_is_written() -> None:
         frozenset({"P"}),
         {Resource("v1", "pods"): Served.DEFAULT, Resource("apps/v1", "deployments"): Served.RUNTIME_CONFIG},
         frozenset({"v1", "apps/v1"}),
-        {"a": frozenset({"a.io/v1"})},
+        {"a": {"config": frozenset({"a.io/v1 A"})}},
     )
     core, apps = Resource("v1", "pods"), Resource("apps/v1", "deployments")
     assert (core.group, core.version, apps.group, apps.version) == ("", "v1", "apps", "v1")

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autarky.control.upgrade.decide.removed import Finding, flags_given, not_understood, removed_apis
+from autarky.control.upgrade.decide.observed import File
+from autarky.control.upgrade.decide.removed import (
+    Finding,
+    files_not_understood,
+    flags_given,
+    not_understood,
+    removed_apis,
+)
 from autarky.control.upgrade.decide.surface import Flag, Resource, Served, Surface, surface_of
 from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, ETCD, KUBE_PROXY, KUBELET, SCHEDULER
 from autarky.model.versions import Version
@@ -181,7 +189,6 @@ def test_exactly_the_gates_that_are_gone_or_locked_to_the_other_value_are_found(
     written = [f"{part}{name}={words[0] if value else words[1]}" for name, value in gates.items()]
     expected = {f"feature gate {name}" for name, value in gates.items() if not is_fine(name, value)}
     assert set(whats(API_SERVER, *gate_flags(written, how))) == expected
-    assert {one.what for one in not_understood({}, OLD, NEW, gates)} == expected  # the kubelet has the same
 
 
 def test_a_gate_that_is_gone_and_one_that_is_locked_are_not_the_same() -> None:
@@ -206,17 +213,79 @@ def test_the_last_value_of_a_gate_counts() -> None:
     ]
 
 
-def test_gates_of_the_kubelets_file_are_looked_for_there() -> None:
-    [finding] = not_understood({}, OLD, NEW, {"SidecarContainers": True, "PLEGOnDemandRelist": True})
-    assert (finding.component, finding.what) == (KUBELET, "feature gate SidecarContainers")
-    assert finding.fix == "remove SidecarContainers from featureGates of the kubelet's configuration first"
-
-
 def test_a_gate_that_the_component_never_had_is_ignored() -> None:
     gate = "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true,NobodysGate=true,other:AllAlpha=x"
     without = replace(NEW, gates={name: {} for name in NEW.gates})
     assert found(SCHEDULER, gate, new=without) == []
     assert len(found(CONTROLLER_MANAGER, gate, new=without)) == 1
+
+
+# --- configuration files -------------------------------------------------------------------------------------
+
+PROXY, PLACE = "kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration", "config.json of the ConfigMap proxy"
+
+
+def a_file(component: str = KUBE_PROXY, flag: str = "config", what: str = PROXY, **further: Any) -> File:
+    return File(component, flag, PLACE, what, **further)
+
+
+@given(st.dictionaries(st.sampled_from([*GATES, "NobodysGate"]), st.sampled_from(["true", "false"]), max_size=8))
+def test_exactly_the_gates_of_a_file_are_found_that_the_new_version_does_not_start_with(gates: dict[str, str]) -> None:
+    """Also what the old one would not start with: the file may have been written since."""
+    after = NEW.gates[KUBE_PROXY]
+    expected = [
+        f"feature gate {name}"
+        for name, value in gates.items()
+        if name not in after or (after[name].locked and str(after[name].default).lower() != value)
+    ]
+    assert [one.what for one in files_not_understood([a_file(gates=gates)], NEW)] == expected
+
+
+def test_what_is_said_of_a_gate_names_the_file() -> None:
+    gates = {"SidecarContainers": "true", "PLEGOnDemandRelist": "false"}
+    [gone, locked] = files_not_understood([a_file(gates=gates)], NEW)
+    assert gone == Finding(
+        KUBE_PROXY,
+        "feature gate SidecarContainers",
+        "kube-proxy v1.37.1 does not know the feature gate SidecarContainers, and does not start with it",
+        f"remove SidecarContainers from featureGates in {PLACE} first",
+    )
+    assert locked.sentence == (
+        "kube-proxy v1.37.1 has the feature gate PLEGOnDemandRelist locked to true,"
+        " and does not start with PLEGOnDemandRelist=false"
+    )
+    [fixed, _] = files_not_understood([a_file(gates=gates, fixed=True)], NEW)
+    assert fixed.fix == (
+        f"remove SidecarContainers from featureGates in {PLACE},"
+        " in a copy that is mounted instead: this one is immutable"
+    )
+
+
+@given(st.data(), st.sampled_from([(one, flag) for one, flags in NEW.configurations.items() for flag in flags]))
+def test_a_file_is_found_exactly_when_the_new_version_does_not_know_what_it_is(
+    data: st.DataObject, place: tuple[str, str]
+) -> None:
+    component, flag = place
+    known = NEW.configurations[component][flag]
+    all_of_them = {what for flags in NEW.configurations.values() for kinds in flags.values() for what in kinds}
+    what = data.draw(st.sampled_from(sorted({*all_of_them, "a.io/v1 Odd"})))
+    found = files_not_understood([a_file(component, flag, what)], NEW)
+    assert [one.what for one in found] == ([] if what in known else [what])
+
+
+def test_what_is_said_of_a_version_that_is_gone_names_those_that_there_are() -> None:
+    audit = a_file(API_SERVER, "audit-policy-file", "audit.k8s.io/v1beta1 Policy")
+    [finding] = files_not_understood([audit], NEW)
+    assert finding.sentence == (
+        "kube-apiserver v1.37.1 does not understand audit.k8s.io/v1beta1 Policy,"
+        f" as which {PLACE} is written, and does not start with it"
+    )
+    assert finding.fix == "write it as audit.k8s.io/v1 Policy first"
+    assert not finding.starts
+
+
+def test_of_a_file_of_which_nothing_is_known_nothing_is_found_here() -> None:
+    assert files_not_understood([a_file(what="", trouble="is not there")], NEW) == []
 
 
 # --- admission plugins ---------------------------------------------------------------------------------------
@@ -288,6 +357,26 @@ def test_a_version_is_found_exactly_when_nothing_of_it_is_left(resource: Resourc
     left = {one for one in NEW.resources if one.group_version == resource.group_version}
     gone = resource not in left if by_name else not left
     assert bool(found(API_SERVER, "--runtime-config", f"{asked}=true")) is gone
+
+
+# --- an old version of which nothing is known ----------------------------------------------------------------
+
+
+@given(
+    st.dictionaries(st.sampled_from([*GATES, "NobodysGate"]), st.booleans(), max_size=6),
+    st.lists(st.sampled_from([*sorted(OLD.admission_plugins), "Nobodys"]), unique=True, max_size=4),
+)
+def test_without_the_old_version_what_runs_is_understood_by_it(gates: dict[str, bool], plugins: list[str]) -> None:
+    line = [f"--feature-gates={name}={str(value).lower()}" for name, value in gates.items()]
+    line += ["--enable-admission-plugins", ",".join(plugins), "--runtime-config=api/all=true,a.io/v1=true", "--odd"]
+    refused = {
+        name
+        for name, value in gates.items()
+        if (gate := NEW.gates[API_SERVER].get(name)) is None or (gate.locked and gate.default != value)
+    }
+    expected = [f"feature gate {name}" for name in gates if name in refused]
+    expected += [f"admission plugin {name}" for name in plugins if name not in NEW.admission_plugins]
+    assert [one.what for one in not_understood({API_SERVER: [line]}, None, NEW)] == expected
 
 
 # --- APIs ----------------------------------------------------------------------------------------------------

@@ -96,6 +96,11 @@ class Cluster:
             if node in self.standbys[name]:
                 self.standbys[name][node] = self.template[name]
 
+    def rolls_out(self, name: str) -> None:
+        """All pods become what is wanted of them; no standby does."""
+        self.pods[name] = dict.fromkeys(NODES, self.template[name])
+        self.good[name] = self.template[name]
+
     def fails(self, name: str) -> None:
         """A rollout that is not good yet is rolled back."""
         if self.template[name] != self.good[name] and not self.is_in_place(name):
@@ -117,7 +122,7 @@ class Cluster:
         running = {*self.pods[API_SERVER].values(), *self.standbys[API_SERVER].values()}
         servers = [f"x:{version}" for version, _ in running]
         for name in ORDER[1:]:
-            for version, emulates in set(self.pods[name].values()):
+            for version, emulates in {*self.pods[name].values(), *self.standbys[name].values()}:
                 assert not breaks_skew(name, f"x:{version}", servers, is_api_server=False)
                 if name in EMULATING and any(one == (NEW, MINOR) for one in running):
                     assert version == OLD or emulates, f"{name} knows more than an API server"
@@ -127,6 +132,7 @@ EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("moves"), st.sampled_from(ORDER), st.sampled_from(NODES)),
         st.tuples(st.sampled_from(("everything moves", "another leads", "raise", "back", "again", "fails"))),
+        st.tuples(st.just("rolls out"), st.sampled_from(ORDER)),
         st.tuples(st.just("fails"), st.sampled_from(ORDER)),
     ),
     max_size=80,
@@ -139,27 +145,33 @@ def everything_moves(cluster: Cluster) -> None:
             cluster.goes_on(name, node)
 
 
+def happens(cluster: Cluster, event: tuple[str, ...]) -> None:
+    match event:
+        case ("moves", name, node):
+            cluster.goes_on(name, node)
+        case ("rolls out", name):
+            cluster.rolls_out(name)
+        case ("everything moves",):
+            everything_moves(cluster)
+        case ("another leads",):
+            cluster.soaked = max(0.0, cluster.soaked - 10.0) if not cluster.has_soaked else cluster.soaked
+        case ("raise",):
+            cluster.seconds = 0.0
+        case ("back",):
+            cluster.wants(OLD)
+        case ("again",):
+            cluster.wants(NEW)
+        case ("fails", name):
+            cluster.fails(name)
+
+
 @given(EVENTS)
 @settings(max_examples=300, deadline=None)
 def test_nothing_is_raised_before_all_binaries_have_soaked_and_it_ends(events: list[tuple[str, ...]]) -> None:
     cluster = Cluster()
     for event in events:
         cluster.one_pass()
-        match event:
-            case ("moves", name, node):
-                cluster.goes_on(name, node)
-            case ("everything moves",):
-                everything_moves(cluster)
-            case ("another leads",):
-                cluster.soaked = max(0.0, cluster.soaked - 10.0) if not cluster.has_soaked else cluster.soaked
-            case ("raise",):
-                cluster.seconds = 0.0
-            case ("back",):
-                cluster.wants(OLD)
-            case ("again",):
-                cluster.wants(NEW)
-            case ("fails", name):
-                cluster.fails(name)
+        happens(cluster, event)
         cluster.check()
     for _ in range(60):
         decision = cluster.one_pass()

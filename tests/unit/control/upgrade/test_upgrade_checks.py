@@ -57,6 +57,7 @@ def test_all_findings_come_at_once_and_errors_first() -> None:
         (Source.PLANE, "health", False),
         (Source.NODES, "health", False),
         (Source.WORKLOADS, "images", False),
+        (Source.FILES, "configurations", False),
         (Source.WEBHOOKS, "webhooks", False),
         (Source.METRICS, "apis", False),
         (Source.BUDGETS, "budgets", True),
@@ -72,7 +73,7 @@ def test_a_source_that_was_not_seen_is_a_finding(source: Source, name: str, warn
 
 def test_every_source_has_its_words() -> None:
     assert {one.name for one in found(unseen=dict.fromkeys(Source, "x"))} <= {
-        *("health", "images", "webhooks", "apis", "budgets", "apiservices")
+        *("health", "images", "configurations", "webhooks", "apis", "budgets", "apiservices")
     }
 
 

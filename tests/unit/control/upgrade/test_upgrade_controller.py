@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from itertools import pairwise
@@ -211,6 +212,30 @@ async def test_a_flag_that_the_new_version_lacks_is_refused_before_the_first_ste
     assert scene.upgrade._refusal(OLD, NEW) is None
 
 
+async def test_a_gate_in_a_file_that_the_new_version_lacks_is_refused_until_it_is_gone(scene: Scene) -> None:
+    await scene.settles()
+    live = await scene.live(KUBE_PROXY)
+    volumes = {one["name"]: one for one in live["spec"]["template"]["spec"]["volumes"]}
+    name = volumes["config"]["configMap"]["name"]
+    config_map = await scene.kube.get("v1", "ConfigMap", name, "kube-system")
+    assert config_map is not None
+    file = json.loads(config_map["data"]["config.json"])
+    odd = json.dumps({**file, "featureGates": {"SidecarContainers": True}})
+    scene.kube.put({**config_map, "data": {**config_map["data"], "config.json": odd}})
+    await scene.wants(NEW)
+    for _ in range(3):
+        await scene.one_pass()
+    report = reported.read(await scene.plane())
+    assert report is not None
+    assert report.state is State.REFUSED
+    assert "does not know the feature gate SidecarContainers, and does not start with it: remove" in report.message
+    assert f"featureGates in config.json of the ConfigMap {name}, in a copy that is mounted instead" in report.message
+    assert set((await scene.versions()).values()) == {OLD}
+    scene.kube.put(config_map)
+    await until_complete(scene)
+    assert set((await scene.versions()).values()) == {NEW}
+
+
 async def test_a_cluster_that_is_not_well_is_not_upgraded_until_it_is(scene: Scene) -> None:
     await scene.settles()
     scene.conditions["NodesAsLabelled"] = "False"
@@ -256,6 +281,7 @@ async def test_after_a_way_back_the_later_version_is_an_upgrade_again(scene: Sce
     await scene.wants(OLD)
     await until_complete(scene)
     scene.conditions["NodesAsLabelled"] = "False"
+    await scene.one_pass()  # which writes that
     await scene.wants(NEW)
     for _ in range(15):
         await scene.one_pass()

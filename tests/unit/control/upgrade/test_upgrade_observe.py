@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Sequence
+import base64
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ from autarky.control.upgrade.decide.steps import ORDER
 from autarky.control.upgrade.decide.surface import Resource
 from autarky.control.upgrade.observe import BUDGETS_SECONDS, SECONDS, observe
 from autarky.errors import ApiError
-from autarky.model.components import COMPONENTS
+from autarky.model.components import API_SERVER, COMPONENTS, KUBE_PROXY
 from autarky.render.crds import control_plane_crd
 from fakes.kube import FakeKube
 from unit.control.upgrade.healthy import RUNS, WANTED, Object, a_node, a_plane, a_workload
@@ -23,6 +24,12 @@ from unit.control.upgrade.test_checks_of_webhooks import SERVICE, configuration,
 
 pytestmark = pytest.mark.looptime
 ADMISSION = "admissionregistration.k8s.io/v1"
+PROXY_FILE = """\
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+featureGates:
+  SidecarContainers: true
+"""
 GONE = Resource("scheduling.k8s.io/v1alpha2", "workloads")
 
 
@@ -93,6 +100,29 @@ def with_endpoint(kube: FakeKube, name: str, *, ready: bool, service: str = SERV
     put(kube, "discovery.k8s.io/v1", "EndpointSlice", {"metadata": meta, "endpoints": endpoints}, SERVICE[0])
 
 
+def with_file(kube: FakeKube, component: str, flag: str, source: Object, kind: str, data: dict[str, str]) -> None:
+    """The component is started with the only file in that object, from a volume of that source."""
+    live = a_workload(component)
+    pod = live["spec"]["template"]["spec"]
+    pod["containers"][0] |= {
+        "command": [component, f"--{flag}=/etc/x/c"],
+        "volumeMounts": [{"name": "v", "mountPath": "/etc/x"}],
+    }
+    pod["volumes"] = [{"name": "v", **source}]
+    put(kube, "apps/v1", COMPONENTS[component].kind, live, "kube-system")
+    put(kube, "v1", kind, {"metadata": {"name": "conf"}, "data": data}, "kube-system")
+
+
+def with_a_config_map(kube: FakeKube, text: str) -> None:
+    with_file(kube, KUBE_PROXY, "config", {"configMap": {"name": "conf"}}, "ConfigMap", {"c": text})
+
+
+def with_a_secret(kube: FakeKube, text: str) -> None:
+    data = {"c": base64.b64encode(text.encode()).decode()}
+    flag = "encryption-provider-config"
+    with_file(kube, API_SERVER, flag, {"secret": {"secretName": "conf"}}, "Secret", data)
+
+
 async def names(kube: FakeKube) -> list[tuple[str, bool]]:
     return [(one.name, one.warning) for one in findings(await observe(kube, RUNS, WANTED))]
 
@@ -121,6 +151,46 @@ async def test_everything_is_read(kube: Barred) -> None:
     assert seen.stored == [Stored("scheduling.k8s.io", "v1alpha2", "workloads", 3)]
     assert [one.name for one in findings(seen)] == ["webhooks", "apis", "apis", "budgets", "apiservices"]
     assert (await observe(kube, RUNS, WANTED)).stored == []
+
+
+async def test_configuration_files_are_read_where_the_workloads_have_them_from(kube: Barred) -> None:
+    with_a_config_map(kube, PROXY_FILE)
+    with_a_secret(kube, "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources: []\n")
+    assert [(one.component, one.what, one.gates) for one in (await observe(kube, RUNS, WANTED)).files] == [
+        (API_SERVER, "apiserver.config.k8s.io/v1 EncryptionConfiguration", {}),
+        (KUBE_PROXY, "kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration", {"SidecarContainers": "true"}),
+    ]
+    assert await names(kube) == [("configurations", False)]
+
+
+async def test_a_file_that_is_not_there_is_seen_as_that(kube: Barred) -> None:
+    with_a_config_map(kube, PROXY_FILE)
+    await kube.delete("v1", "ConfigMap", "conf", "kube-system")
+    assert [one.missing for one in (await observe(kube, RUNS, WANTED)).files] == [True]
+
+
+@pytest.mark.parametrize(("kind", "put_one"), [("ConfigMap", with_a_config_map), ("Secret", with_a_secret)])
+async def test_files_that_cannot_be_read_are_a_finding_and_the_workloads_are_seen(
+    kube: Barred, kind: str, put_one: Callable[[FakeKube, str], None]
+) -> None:
+    put_one(kube, PROXY_FILE)
+    kube.forbidden = {kind}
+    seen = await observe(kube, RUNS, WANTED)
+    assert seen.unseen == {Source.FILES: f"403 Forbidden: {kind} is not for you"}
+    assert set(seen.workloads) == set(ORDER)
+    assert [(one.name, one.warning) for one in findings(seen)] == [("configurations", False)]
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "ConfigMap"])
+async def test_workloads_or_files_that_take_for_ever_are_given_up(kube: Barred, kind: str) -> None:
+    """Both wait for the workloads, and none of them takes the other along."""
+    with_a_config_map(kube, PROXY_FILE)
+    kube.endless = {kind}
+    seen = await observe(kube, RUNS, WANTED)
+    assert (Source.WORKLOADS in seen.unseen) == (kind == "DaemonSet")
+    assert seen.unseen.keys() <= {Source.WORKLOADS, Source.FILES}
+    assert seen.unseen
+    assert len(seen.nodes) == 2
 
 
 async def test_the_labels_of_the_system_namespace_count(kube: Barred) -> None:
@@ -191,7 +261,8 @@ async def test_a_source_that_cannot_be_read_is_a_finding_and_fails_no_other(
 async def test_an_api_that_does_not_answer_is_so_for_every_source(kube: Barred) -> None:
     kube.set_outage("no API server answers")
     seen = await observe(kube, RUNS, WANTED)
-    assert dict(seen.unseen) == dict.fromkeys(Source, "no API server answers")
+    others = [one for one in Source if one is not Source.FILES]  # without the workloads none is known
+    assert dict(seen.unseen) == dict.fromkeys(others, "no API server answers")
     assert {one.name for one in findings(seen) if not one.warning} == {"health", "images", "webhooks", "apis"}
 
 

@@ -59,6 +59,8 @@ class Scene:
                     tagged = of_version(obj, OLD)
                     healthy = {"status": {"conditions": self.said(1)}} if obj["kind"] == "ControlPlane" else {}
                     self.kube.put({**applied.with_record(tagged, tagged), **healthy})
+                elif obj["kind"] == "ConfigMap":  # what they are started with
+                    self.kube.put(obj)
         self.node(dict.fromkeys(WITH_STANDBY, OLD))
         self.begins()
 

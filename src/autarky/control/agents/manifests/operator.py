@@ -218,8 +218,9 @@ def _in_the_system_namespace() -> list[Object]:
         _rule("", ["configmaps"], ["list", "watch", "patch"], [CONFIG_MAP]),
         # The template of etcd's members, with the arguments and the version that the ControlPlane asks for.
         _rule("", ["configmaps"], ["list", "watch", "patch"], [TEMPLATE]),
-        # Copies of what the last good templates refer to, named by hashes of their content; and the node that a join
-        # token is for. Never listed. Created again where one is missing.
+        # Copies of what the last good templates refer to, named by hashes of their content; the node that a join token
+        # is for; before an upgrade, the configuration files that hosted components mount. Never listed. Created again
+        # where a copy is missing.
         _rule("", ["secrets", "configmaps"], ["get", "create"]),
         _rule("", ["secrets"], ["update", "delete"], kept),
     ]

@@ -36,13 +36,14 @@ _CHECKS = {
     Source.PLANE: "health",
     Source.NODES: "health",
     Source.WORKLOADS: "images",
+    Source.FILES: "configurations",
     Source.WEBHOOKS: "webhooks",
     Source.BUDGETS: "budgets",
     Source.METRICS: "apis",
     Source.API_SERVICES: "apiservices",
 }
 """Source → the name of the check that cannot be made without it."""
-_STOP_A_STEP = frozenset({"commands", "standbys", "images", "webhooks"})
+_STOP_A_STEP = frozenset({"commands", "configurations", "standbys", "images", "webhooks"})
 _ONLY_WARN = frozenset({Source.BUDGETS, Source.API_SERVICES})
 """Nothing that they say prevents an upgrade."""
 

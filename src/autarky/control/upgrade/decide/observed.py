@@ -22,6 +22,7 @@ class Source(StrEnum):
     PLANE = "the ControlPlane"
     NODES = "the nodes"
     WORKLOADS = "the workloads of the control plane"
+    FILES = "the configuration files of the control plane"
     WEBHOOKS = "the webhooks"
     BUDGETS = "the PodDisruptionBudgets"
     METRICS = "the metrics of the API servers"
@@ -68,6 +69,23 @@ class Stored:
     others: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class File:
+    """A configuration file that the command line of a component names by this flag. place: where it comes from, for
+    sentences. what: its apiVersion and its kind, "a/v1 Kind"; gates: its feature gates; of nothing else in it anything
+    is kept. fixed: whether it lies in an object that is immutable. trouble: why nothing is known of what it says, a
+    clause; missing: whether that is since it is not there."""
+
+    component: str
+    flag: str
+    place: str
+    what: str = ""
+    gates: Mapping[str, str] = field(default_factory=dict)
+    fixed: bool = False
+    trouble: str = ""
+    missing: bool = False
+
+
 Service = tuple[str, str]
 """(namespace, name)"""
 
@@ -75,16 +93,17 @@ Service = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class Seen:
     """runs: the version that the control plane has had completely last. workloads: component → the live object that it
-    is hosted by. webhooks: configurations of both kinds. services: those behind webhooks → why they answer nobody, a
-    clause; None where they may answer. system_labels: of the namespace kube-system. budgets: "namespace/name" of the
-    PodDisruptionBudgets that allow no disruption now. soak: the seconds for which the new binaries are to emulate the
-    minor that runs."""
+    is hosted by. files: those that their command lines name. webhooks: configurations of both kinds. services: those
+    behind webhooks → why they answer nobody, a clause; None where they may answer. system_labels: of the namespace
+    kube-system. budgets: "namespace/name" of the PodDisruptionBudgets that allow no disruption now. soak: the seconds
+    for which the new binaries are to emulate the minor that runs."""
 
     runs: Version
     wanted: Version
     plane: Mapping[str, Any] | None
     nodes: Sequence[Mapping[str, Any]]
     workloads: Mapping[str, Mapping[str, Any]]
+    files: Sequence[File] = ()
     webhooks: Sequence[Mapping[str, Any]] = ()
     services: Mapping[Service, str | None] = field(default_factory=dict)
     system_labels: Mapping[str, Any] = field(default_factory=dict)

@@ -1,23 +1,28 @@
 """What a new version would not understand of that with which the components run now, and which APIs it lacks. Pure.
 
-Contract: only what the old version understands is judged. A flag that it does not know is somebody's wrapper's, and
-one with which it could not have started is not what runs. Values of flags are judged where they are names that come
-and go with versions: feature gates, admission plugins, API versions.
+Contract: of command lines only what the old version understands is judged. A flag that it does not know is somebody's
+wrapper's, and one with which it could not have started is not what runs. Values of flags are judged where they are
+names that come and go with versions: feature gates, admission plugins, API versions. Where it is not known what the old
+version understands, gates and plugins count as understood, and flags and API versions are not judged.
+
+Of configuration files, which nothing else reads, only the new version's word counts: what they are (apiVersion and
+kind), and their feature gates.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from autarky.control.upgrade.decide.observed import File
 from autarky.control.upgrade.decide.surface import Flag, Gate, Resource, Served, Surface
-from autarky.model.components import API_SERVER, KUBELET
+from autarky.model.components import API_SERVER
 
 GATES = "feature-gates"
 PLUGINS = ("admission-control", "enable-admission-plugins", "disable-admission-plugins")
 RUNTIME_CONFIG = "runtime-config"
-KUBELET_FIELD = "featureGates of the kubelet's configuration"
+FIELD = "featureGates"
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 """As Go reads it."""
 _FALSE = ("0", "f", "F", "FALSE", "false", "False")
@@ -45,30 +50,25 @@ class RemovedApis:
     moved: Mapping[Resource, tuple[str, ...]]
 
 
-def not_understood(
-    commands: Mapping[str, Iterable[Sequence[str]]],
-    old: Surface,
-    new: Surface,
-    kubelet_gates: Mapping[str, bool] | None = None,
-) -> list[Finding]:
+def not_understood(commands: Mapping[str, Iterable[Sequence[str]]], old: Surface | None, new: Surface) -> list[Finding]:
     """Each finding once, in the order of the components and their command lines.
 
     commands: component → the command lines it runs with, on whatever nodes and in whatever slots; components without a
-    surface, such as etcd, are ignored. kubelet_gates: those of its configuration file.
+    surface, such as etcd, are ignored. old: None where it is not known.
     """
     found = [
         finding
         for component, lines in commands.items()
-        if component in old.flags and component in new.flags
+        if component in new.flags and (old is None or component in old.flags)
         for line in lines
         for finding in _of_command(component, line, old, new)
     ]
-    gates = {name: str(value).lower() for name, value in (kubelet_gates or {}).items()}
-    return list(dict.fromkeys([*found, *_of_gates(KUBELET, gates, old, new, KUBELET_FIELD)]))
+    return list(dict.fromkeys(found))
 
 
-def _of_command(component: str, line: Sequence[str], old: Surface, new: Surface) -> Iterator[Finding]:
-    given = list(flags_given(line, {**new.flags[component], **old.flags[component]}))
+def _of_command(component: str, line: Sequence[str], old: Surface | None, new: Surface) -> Iterator[Finding]:
+    former = {} if old is None else old.flags[component]
+    given = list(flags_given(line, {**new.flags[component], **former}))
     for name in dict.fromkeys(name for name, _ in given):
         if name not in new.flags[component]:
             yield Finding(
@@ -81,7 +81,30 @@ def _of_command(component: str, line: Sequence[str], old: Surface, new: Surface)
     yield from _of_gates(component, _pairs(values, GATES), old, new, f"--{GATES} of {component}")
     if component == API_SERVER:
         yield from _of_plugins(values, old, new)
-        yield from _of_runtime_config(_pairs(values, RUNTIME_CONFIG), old, new)
+        if old is not None:
+            yield from _of_runtime_config(_pairs(values, RUNTIME_CONFIG), old, new)
+
+
+def files_not_understood(files: Iterable[File], new: Surface) -> list[Finding]:
+    """In their order. Those of which it is not known what they say are left out."""
+    return [finding for file in files if file.what for finding in _of_file(file, new)]
+
+
+def _of_file(file: File, new: Surface) -> Iterator[Finding]:
+    understood = new.configurations.get(file.component, {}).get(file.flag)
+    if understood is not None and file.what not in understood:
+        sentence = f"{file.component} {new.version} does not understand {file.what}, as which {file.place} is written"
+        kinds = " or ".join(sorted(understood))
+        yield Finding(
+            file.component, file.what, f"{sentence}, and does not start with it", _correct(file, f"write it as {kinds}")
+        )
+    for one in _of_gates(file.component, file.gates, None, new, f"{FIELD} in {file.place}"):
+        yield replace(one, fix=_correct(file, one.fix.removesuffix(" first")))
+
+
+def _correct(file: File, how: str) -> str:
+    """Somebody may have to make another object, since this one cannot be changed."""
+    return f"{how}, in a copy that is mounted instead: this one is immutable" if file.fixed else f"{how} first"
 
 
 # --- command lines -------------------------------------------------------------------------------------------
@@ -119,12 +142,14 @@ def _pairs(given: Iterable[tuple[str, str]], flag: str) -> dict[str, str]:
 # --- feature gates, admission plugins, API versions ----------------------------------------------------------
 
 
-def _of_gates(component: str, given: Mapping[str, str], old: Surface, new: Surface, place: str) -> Iterator[Finding]:
+def _of_gates(
+    component: str, given: Mapping[str, str], old: Surface | None, new: Surface, place: str
+) -> Iterator[Finding]:
     """Those of a component whose gates are of several parts are written PART:NAME; the part is "kube"."""
-    before, after = old.gates.get(component, {}), new.gates.get(component, {})
+    before, after = None if old is None else old.gates.get(component, {}), new.gates.get(component, {})
     for written, value in given.items():
         name, what = written.removeprefix("kube:"), f"feature gate {written.removeprefix('kube:')}"
-        if name not in before or _refused(before[name], value):
+        if before is not None and (name not in before or _refused(before[name], value)):
             continue
         fix = f"remove {written} from {place} first"
         if name not in after:
@@ -140,10 +165,12 @@ def _refused(gate: Gate, value: str) -> bool:
     return gate.locked and value in (_FALSE if gate.default else _TRUE)
 
 
-def _of_plugins(given: Iterable[tuple[str, str]], old: Surface, new: Surface) -> Iterator[Finding]:
+def _of_plugins(given: Iterable[tuple[str, str]], old: Surface | None, new: Surface) -> Iterator[Finding]:
     for flag, value in given:
         for plugin in (one.strip() for one in value.split(",") if flag in PLUGINS):
-            if plugin in old.admission_plugins and plugin not in new.admission_plugins:
+            if not plugin or (old is not None and plugin not in old.admission_plugins):
+                continue
+            if plugin not in new.admission_plugins:
                 sentence = f"{API_SERVER} {new.version} has no admission plugin {plugin}, and does not start with it"
                 fix = f"remove {plugin} from --{flag} of {API_SERVER} first"
                 yield Finding(API_SERVER, f"admission plugin {plugin}", sentence, fix)

@@ -70,8 +70,8 @@ class Resource:
 @dataclass(frozen=True, slots=True)
 class Surface:
     """flags, gates: component → name → what it is. registered: the group versions that kube-apiserver starts with in
-    --runtime-config; it need not serve anything of them. configurations: component → versions of its configuration
-    file."""
+    --runtime-config; it need not serve anything of them. configurations: component → flag that names a configuration
+    file → what may be in it, "apps/v1 Deployment"."""
 
     version: Version
     flags: Mapping[str, Mapping[str, Flag]]
@@ -79,7 +79,7 @@ class Surface:
     admission_plugins: frozenset[str]
     resources: Mapping[Resource, Served]
     registered: frozenset[str]
-    configurations: Mapping[str, frozenset[str]]
+    configurations: Mapping[str, Mapping[str, frozenset[str]]]
 
 
 def surface_of(version: Version) -> Surface | None:
@@ -115,7 +115,10 @@ def parsed_surface(data: Mapping[str, Any]) -> Surface:
         frozenset(data["admissionPlugins"]),
         {_resource(text): Served(how) for text, how in data["resources"].items()},
         frozenset(data["registeredVersions"]),
-        {name: frozenset(versions) for name, versions in data["configurations"].items()},
+        {
+            name: {flag: frozenset(kinds) for flag, kinds in flags.items()}
+            for name, flags in data["configurations"].items()
+        },
     )
 
 
