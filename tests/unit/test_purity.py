@@ -27,7 +27,7 @@ STANDARD = frozenset(
     }
 )
 """Modules of the standard library that do no I/O."""
-ONLY = {"pathlib": {"PurePosixPath"}, "uuid": {"UUID", "uuid5"}}
+ONLY = {"pathlib": {"PurePosixPath"}, "posixpath": {"join", "normpath"}, "uuid": {"UUID", "uuid5"}}
 """Names of modules that do some as well: paths are only composed and compared, uuids only derived from names."""
 SHARED = frozenset({"autarky.errors", "autarky.parsing", "autarky.places", "autarky.programs"})
 """programs reads the files that are beside a module, as much a part of the code as the module is. Of places, only the

@@ -8,10 +8,10 @@ kept (`header`). Files that are not mounted from a ConfigMap or a Secret are not
 from __future__ import annotations
 
 import base64
-import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from posixpath import join, normpath
 from typing import Any
 
 from autarky.control.common.shapes import container_of, items, mapping, plain, text, texts, within
@@ -133,14 +133,14 @@ def _origins(template: object, component: str, path: str) -> Iterator[Origin]:
     inside, mount = min(over, key=lambda one: len(one[0]))
     if mount.get("subPathExpr"):  # by node
         return
-    inside = posixpath.normpath(posixpath.join(text(mount.get("subPath")), inside))
+    inside = normpath(join(text(mount.get("subPath")), inside))
     volumes = (mapping(one) for one in items(within(template, "spec", "volumes")))
     yield from _in_volume(next((one for one in volumes if one.get("name") == mount.get("name")), {}), inside)
 
 
 def _below(path: str, directory: str) -> str | None:
     """The path from there; None where it does not lead there."""
-    path, directory = posixpath.normpath(path), posixpath.normpath(directory)
+    path, directory = normpath(path), normpath(directory)
     if path == directory:
         return ""
     return path[len(directory) + 1 :] if path.startswith(f"{directory}/") else None
@@ -165,7 +165,7 @@ def _key(source: Mapping[str, Any], inside: str) -> str:
     if not chosen:
         return inside
     return next(
-        (text(one.get("key")) for one in chosen if posixpath.normpath(text(one.get("path")) or "-") == inside), ""
+        (text(one.get("key")) for one in chosen if normpath(text(one.get("path")) or "-") == inside), ""
     )
 
 
