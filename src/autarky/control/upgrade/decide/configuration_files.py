@@ -164,9 +164,7 @@ def _key(source: Mapping[str, Any], inside: str) -> str:
     chosen = [mapping(one) for one in items(source.get("items"))]
     if not chosen:
         return inside
-    return next(
-        (text(one.get("key")) for one in chosen if normpath(text(one.get("path")) or "-") == inside), ""
-    )
+    return next((text(one.get("key")) for one in chosen if normpath(text(one.get("path")) or "-") == inside), "")
 
 
 def _content(obj: Mapping[str, Any] | None, origin: Origin) -> bytes | None:
