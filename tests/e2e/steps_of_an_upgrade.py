@@ -223,8 +223,10 @@ class Interruptions:
             self.made.append((found, what))
 
     def every_step_was_interrupted(self) -> None:
-        steps = {moment.step for moment, _ in self.made}
-        assert steps == set(range(len(self.upgrade.steps))), f"a step was not interrupted: {self}"
+        """In each way that was tried there, in one of its stages at least."""
+        made, missed = ({(moment.step, what) for moment, what in found} for found in (self.made, self.missed))
+        assert {step for step, _ in made} == set(range(len(self.upgrade.steps))), f"a step was not interrupted: {self}"
+        assert missed <= made, f"a step was not interrupted in each way: {self}"
 
     def __str__(self) -> str:
         made = [f"{what} at {self.upgrade.named(moment)}" for moment, what in self.made]

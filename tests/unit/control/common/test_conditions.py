@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autarky.control.addons import health, on_workers
@@ -86,9 +86,14 @@ def test_a_node_lacks_a_network_and_room_by_the_first_of_each_type() -> None:
 
 @given(
     st.recursive(
-        st.none() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+        st.none() | st.text() | st.integers(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "status", "x"]), inner),
     )
 )
+@example([{"type": "Ready", "status": "False"}, {"type": "Ready", "status": "True"}])
 def test_conditions_of_any_shape_are_read(found: Any) -> None:
     obj = {"status": {"conditions": found}}
+    items = found if isinstance(found, list) else []
+    kinds = {one["type"] for one in items if isinstance(one, dict) and isinstance(one.get("type"), str)}
+    assert conditions(obj).keys() - {""} == kinds - {""}
     assert all(condition(obj, kind) is one for kind, one in conditions(obj).items() if kind)

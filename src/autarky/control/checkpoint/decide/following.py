@@ -17,7 +17,7 @@ from autarky.control.checkpoint.decide.revisions import Action, Disk, Verb, unli
 from autarky.control.slots.decide.pivot import Health, Slot
 
 FOLLOW_SECONDS = 60.0
-"""As long as a pod must have been healthy to become a checkpoint: a pod that is briefly absent comes back."""
+"""Longer than a pod must have been healthy to become a checkpoint: a pod that is briefly absent comes back."""
 
 
 @dataclass(frozen=True, slots=True)
