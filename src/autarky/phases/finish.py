@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autarky.control.common.pods import is_ready, lacks_network, pressure
+from autarky.control.rollout.decide.stepping import SERVES_SECONDS
 from autarky.control.slots.decide.report import acting_agent
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change, Warn
 from autarky.model import patience
 from autarky.model.cluster import Cni
-from autarky.model.components import NODE_AGENT
+from autarky.model.components import NAME_LABEL, NODE_AGENT
 from autarky.phases import members
 from autarky.phases.context import Context, left_out, memory_of
 from autarky.phases.held_up import LOOK_EVERY, HeldUp
@@ -69,11 +70,13 @@ class AwaitWorkloads:
 class _Workers:
     """Workers that joined before this run, and hold it up: whoever is root there may intend that, and it keeps add-ons
     and settings from all others. After `ON_WORKERS` seconds they are left out, like those whose hosts do not answer.
-    One that is Ready now and then is no better."""
+    One that is Ready now and then is no better, until it has been for SERVES_SECONDS."""
 
     context: Context
     _held: HeldUp = field(init=False)
     _since: dict[str, float] = field(default_factory=dict, init=False)
+    _well: dict[str, float] = field(default_factory=dict, init=False)
+    """Node → since when it has been ready again without a break."""
     _unready: Sequence[str] = field(default=(), init=False)
     _looked: float | None = field(default=None, init=False)
 
@@ -98,9 +101,17 @@ class _Workers:
         nodes = await self.context.kube().list("v1", "Node")
         unready = {*_unready_nodes(self.context, nodes), *await self._with_unready_pods(workers)}
         now = self.context.clock.monotonic()
+        self._forget_those_that_are_well(unready, now)
         since = {name: self._since.setdefault(name, now) for name in unready}
         why = f"it was not ready within {patience.ON_WORKERS:.0f} s"
         return {name: why for name, began in since.items() if now - began >= patience.ON_WORKERS}
+
+    def _forget_those_that_are_well(self, unready: Collection[str], now: float) -> None:
+        """Else one would be left out for two moments that lie far apart, because another one has held up the wait."""
+        self._well = {name: self._well.get(name, now) for name in self._since.keys() - {*unready}}
+        for name, began in self._well.items():
+            if now - began >= SERVES_SECONDS:
+                del self._since[name]
 
     async def _with_unready_pods(self, workers: Collection[str]) -> Collection[str]:
         """As of the last look: they may make any number of pods."""
@@ -220,9 +231,15 @@ async def _agents_that_do_not_act(context: Context, nodes: Sequence[Object]) -> 
     present = {node.name for node in context.present(context.cluster.control_nodes)}
     active = [node for node in nodes if CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {})]
     acting = {node["metadata"]["name"]: acting_agent(node) for node in active if node["metadata"]["name"] in present}
-    async with aclosing(context.kube().each("v1", "Pod", namespace=SYSTEM)) as pods:
-        hosted = {pod["metadata"]["uid"] async for pod in pods if NODE_AGENT in _daemonsets_of(pod)}
-    return [f"the node agent of {name} does not act yet" for name, uid in sorted(acting.items()) if uid not in hosted]
+    lacking = [name for name, uid in sorted(acting.items()) if uid not in await _hosted_agents(context, name)]
+    return [f"the node agent of {name} does not act yet" for name in lacking]
+
+
+async def _hosted_agents(context: Context, node: str) -> set[str]:
+    """Their uids. Of that node only: a worker may make any number of pods."""
+    only = {"fields": f"spec.nodeName={node}", "labels": f"{NAME_LABEL}={NODE_AGENT}"}
+    async with aclosing(context.kube().each("v1", "Pod", namespace=SYSTEM, **only)) as pods:
+        return {pod["metadata"]["uid"] async for pod in pods if NODE_AGENT in _daemonsets_of(pod)}
 
 
 def _daemonsets_of(pod: Object) -> list[str]:

@@ -227,3 +227,9 @@ def test_where_it_is_not_known_what_is_wanted_no_worker_is_to_blame() -> None:
     assert on_workers.lacking(DAEMON_SET, pods, [], {"w1", "w2"}, set()) == []
     changed = {**DAEMON_SET, "metadata": {"uid": "u", "generation": 3}}
     assert on_workers.lacking(changed, pods, REVISIONS, {"w1", "w2"}, set()) == []
+
+
+def test_a_number_that_nobody_counts_to_is_none():
+    """Python reads none of more than 4300 digits, and whoever may write a ReplicaSet may write them."""
+    odd = {**SETS[0], "metadata": {**SETS[0]["metadata"], "annotations": {on_workers.REVISION: "9" * 5000}}}
+    assert on_workers.current_set(DEPLOYMENT, [odd, *SETS]) in SETS

@@ -231,7 +231,8 @@ def agent_of(node: str, *, acts: str = "", active: bool = True) -> Object:
 async def test_agents_have_to_act_and_not_only_to_be_answered_for(make_context, nodes, missing):
     context = make_context(CLUSTER)
     pod = a_pod("node-agent", "n1")
-    context.kube().put({**pod, "metadata": {**pod["metadata"], "uid": "node-agent-n1"}})
+    own = {"uid": "node-agent-n1", "labels": {"k8s-app": "node-agent"}}
+    context.kube().put({**pod, "metadata": {**pod["metadata"], **own}})
     assert await _agents_that_do_not_act(context, nodes) == missing
 
 

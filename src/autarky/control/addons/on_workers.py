@@ -19,6 +19,8 @@ from autarky.control.common.pods import has_ended, is_ready, node_of
 Object = Mapping[str, Any]
 HASH = "controller-revision-hash"
 REVISION = "deployment.kubernetes.io/revision"
+MOST_DIGITS = 18
+"""Whoever may write a ReplicaSet may write any number there."""
 
 
 def lacking(
@@ -66,7 +68,7 @@ def current_set(live: Object, sets: Iterable[Object]) -> Object | None:
 
 def _number_of(owned: Object) -> int:
     text = (owned["metadata"].get("annotations") or {}).get(REVISION, "")
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() and len(text) < MOST_DIGITS else 0
 
 
 def _may_serve(pod: Object) -> bool:

@@ -11,6 +11,7 @@ background.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 import threading
@@ -74,8 +75,7 @@ class Answering:
 
     async def run(self) -> None:
         """Return when it listens everywhere. From then on threads answer until the process exits."""
-        for address in filter(None, (self.own, SHARED)):
-            await self._listen(address)
+        await asyncio.gather(*(self._listen(address) for address in filter(None, (self.own, SHARED))))
 
     async def _listen(self, address: str) -> None:
         logged = ""

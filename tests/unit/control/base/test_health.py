@@ -7,6 +7,7 @@ import http.client
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,24 @@ class _Slow(list[socket.socket]):
             except OSError:
                 continue
         return taken
+
+
+async def test_an_address_of_its_own_is_answered_by_it_alone_and_held_up_by_nobody(
+    port: int, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of another revision answers at the shared address only; whoever has the own one keeps nobody from that."""
+    monkeypatch.setattr(health, "RETRY_SECONDS", 0.05)
+    former = answering(port, said)
+    await former.run()
+    own = "127.64.3.7"
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((own, port), timeout=PATIENCE)
+    with socket.create_server((own, port)):
+        serving = asyncio.create_task(replace(former, own=own).run())
+        await until(lambda: any(f"{own}:{port} is not available" in one for one in said))
+        assert await probe(port) == 200
+    await asyncio.wait_for(serving, PATIENCE)
+    socket.create_connection((own, port), timeout=PATIENCE).close()
 
 
 async def test_a_probe_is_answered_beside_two_hundred_who_ask_slowly(

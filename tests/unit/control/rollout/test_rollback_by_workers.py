@@ -171,3 +171,20 @@ def test_whatever_one_worker_does_again_and_again_the_revision_is_kept_as_good(a
         for act, seconds in acts:
             verdicts |= watch.for_seconds(while_w1_is(act), seconds)
     assert Verdict.KEEP_AS_GOOD in verdicts
+
+
+def test_a_worker_that_is_unready_for_a_moment_before_it_proves_itself_delays_nothing_beyond_the_limit():
+    """Each moment is shorter than what is excused on a control node, and begins its clock again."""
+    watch = Watch()
+    for second in range(200):
+        ready = second % 39 != 0
+        if watch.for_seconds(proxies(n1=True, w1=ready, w2=True, w3=True), 1) == {Verdict.KEEP_AS_GOOD}:
+            break
+    assert second <= 120
+
+
+def test_two_workers_that_prove_themselves_and_go_down_keep_nothing_on_trial():
+    """The rollout, which counts them, reaches no other node: they can have it taken back, and not more."""
+    watch = Watch()
+    assert watch.for_seconds(proxies(w1=True, w2=True), int(PROVEN_SECONDS) + 5) == {Verdict.WAIT}
+    assert watch.until(proxies(w1=False, w2=False), Verdict.ROLL_BACK) <= 100

@@ -198,7 +198,22 @@ def test_one_that_serves_now_and_then_lags_as_one_that_never_does(blinks: list[t
     for _ in range(int(SERVES_SECONDS) + 1):
         now += 1.0
         found = followed(found, [worker("w1", NEW)], now)
-    assert found == {}, "then it is waited for again"
+    assert not lags(found["w1"], now), "then it is waited for again"
+
+
+def test_of_two_workers_that_are_on_their_way_by_turns_one_lags_at_any_moment():
+    """Each serves for long enough to be waited for again, and the other one is down then: the controller, which counts
+    it, replaces nothing, and nobody would be late."""
+    found, now, down = {}, 0.0, worker("w", NEW, pods=())
+    for second in range(400):
+        now += 1.0
+        shown = [
+            replace(down if (second + shift) % 86 < 45 else worker("w", NEW), node=name)
+            for name, shift in (("w1", 0), ("w2", 43))
+        ]
+        found = followed(found, shown, now)
+        lagging = {place.node for place in shown if lags(found.get(place.node), now)}
+        assert second < LAG_SECONDS + 45 or lagging >= {place.node for place in shown if place.on_its_way}
 
 
 def test_old_pods_that_do_not_come_to_their_end_on_any_number_of_workers_say_nothing_of_the_template():

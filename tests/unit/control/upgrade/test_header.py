@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autarky.control.upgrade.decide.header import Header, header
+from autarky.control.upgrade.decide.header import LARGEST, Header, header
 
 WORDS = st.sampled_from(
     [
@@ -170,3 +171,14 @@ def test_of_what_is_no_configuration_file_nothing_is_read(content: bytes) -> Non
 def test_it_raises_for_no_content(content: bytes) -> None:
     header(content)
     header(b"apiVersion: a/v1\nkind: K\nfeatureGates:\n" + content)
+
+
+def test_a_long_line_of_spaces_and_a_long_file_take_no_time() -> None:
+    """Whoever may write a file that is mounted would stop the operator, which reads it in its loop."""
+    began = time.process_time()
+    line = b"apiVersion: v1\nkind: K\nx: a" + b" " * 200_000 + b"b\n"
+    found = header(line)
+    assert found is not None
+    assert found.kind == "K"
+    assert header(line + b"# " + b"x" * LARGEST) is None
+    assert time.process_time() - began < 5

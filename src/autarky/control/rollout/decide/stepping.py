@@ -143,20 +143,23 @@ class Lag:
 
 
 def followed(before: Mapping[str, Lag], places: Iterable[Place], now: float) -> dict[str, Lag]:
-    """The workers that are on their way, and those that have not served for long enough since."""
+    """The workers that are on their way, or were since the rollout began: else two of them, by turns, would never
+    lag."""
     found: dict[str, Lag] = {}
     for place in places:
         lag = before.get(place.node, Lag(now))
         serves = now if lag.serves is None else lag.serves
         if place.on_its_way:
             found[place.node] = replace(lag, serves=None)
-        elif place.node in before and now - serves < SERVES_SECONDS:
+        elif place.node in before:
             found[place.node] = replace(lag, serves=serves)
     return found
 
 
 def lags(lag: Lag | None, now: float) -> bool:
-    return lag is not None and now - lag.since >= LAG_SECONDS
+    if lag is None or now - lag.since < LAG_SECONDS:
+        return False
+    return lag.serves is None or now - lag.serves < SERVES_SECONDS
 
 
 def decide(observed: Observed) -> Step:

@@ -172,10 +172,13 @@ def _has_never_had_one(node: str, observed: Observed, memory: Memory, policy: Po
 
 
 def _unproven(observed: Observed, memory: Memory) -> frozenset[str]:
-    """The nodes where the revision has yet to prove itself."""
+    """The nodes where the revision has yet to prove itself; a worker that is not Ready now has not, whatever it was."""
+    down = {pod.node for pod in observed.pods if not pod.ready and not observed.trusts(pod.node)}
     if observed.replicas is None:
-        return frozenset(node for node in observed.nodes if not memory.clocks.get(node, NO_CLOCK).proven)
-    return frozenset(pod.node for pod in observed.pods if not memory.clocks.get(pod.key, NO_CLOCK).proven)
+        never = {node for node in observed.nodes if not memory.clocks.get(node, NO_CLOCK).proven}
+    else:
+        never = {pod.node for pod in observed.pods if not memory.clocks.get(pod.key, NO_CLOCK).proven}
+    return frozenset(never | (down & observed.places))
 
 
 def _slowest_start(memory: Memory) -> float | None:
@@ -198,7 +201,7 @@ def _late(observed: Observed, memory: Memory, policy: Policy) -> list[Pod]:
     late = []
     for pod in observed.pods:
         clock = memory.clocks.get(pod.key, NO_CLOCK)
-        settles = observed.lease is None and _settles(pod, clock)
+        settles = observed.lease is None and _settles(pod, clock, trusted=observed.trusts(pod.node))
         had_its_time = clock.judged >= policy.own and clock.waited + clock.judged >= policy.longest
         if had_its_time and not settles and _may_be_blamed(pod, observed, memory):
             late.append(pod)
@@ -236,9 +239,10 @@ def _never_ran(observed: Observed, memory: Memory) -> bool:
     return bool(ill) and all(pod.never_ran for pod in ill) and not served
 
 
-def _settles(pod: Pod, clock: Clock) -> bool:
-    """Whether an API server may yet prove itself, or has: it is Ready, or was and is briefly not Ready."""
-    return pod.ready or clock.proven or (clock.served and clock.away < BLIP_SECONDS)
+def _settles(pod: Pod, clock: Clock, *, trusted: bool) -> bool:
+    """Whether an API server may yet prove itself, or has: it is Ready, or was and is briefly not Ready. On a worker
+    that could be so again and again: there only what is Ready now counts."""
+    return pod.ready or (trusted and (clock.proven or (clock.served and clock.away < BLIP_SECONDS)))
 
 
 def _blame(pod: Pod, policy: Policy) -> str:

@@ -44,7 +44,7 @@ class Stepping(ClusterController):
     name: ClassVar[str] = "stepping"
     _since: dict[str, float] = field(default_factory=dict, init=False)
     """Node → since when it is not Ready, by this operator's own clock."""
-    _lagging: dict[str, dict[str, stepping.Lag]] = field(default_factory=dict, init=False)
+    _lagging: dict[str, tuple[str | None, dict[str, stepping.Lag]]] = field(default_factory=dict, init=False)
     """DaemonSet → worker that is on its way, or was a moment ago."""
 
     def begin_term(self) -> None:
@@ -107,7 +107,7 @@ class Stepping(ClusterController):
             most=most,
             desired=desired,
             unavailable=live.get("status", {}).get("numberUnavailable", 0),
-            places=self._followed(component, places),
+            places=self._followed(component, name, places),
             by_workers=component.name != NODE_AGENT,
         )
         return stepping.decide(observed)
@@ -133,10 +133,13 @@ class Stepping(ClusterController):
             if selects(live["spec"]["template"], node)
         )
 
-    def _followed(self, component: Component, places: Iterable[stepping.Place]) -> tuple[stepping.Place, ...]:
-        """Which of them lag, by how long they have had no available pod."""
-        now, before, seen = self.clock.monotonic(), self._lagging.get(component.name, {}), list(places)
-        found = self._lagging[component.name] = stepping.followed(before, seen, now)
+    def _followed(
+        self, component: Component, revision: str | None, places: Iterable[stepping.Place]
+    ) -> tuple[stepping.Place, ...]:
+        """Which of them lag, by how long they have had no available pod. Each revision begins again."""
+        now, seen, (of, before) = self.clock.monotonic(), list(places), self._lagging.get(component.name, (None, {}))
+        found = stepping.followed(before if of == revision else {}, seen, now)
+        self._lagging[component.name] = revision, found
         return tuple(replace(place, lags=stepping.lags(found.get(place.node), now)) for place in seen)
 
     async def _explain(self, live: Object, step: stepping.Step) -> None:

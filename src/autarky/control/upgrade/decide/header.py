@@ -24,7 +24,10 @@ _FLOW = r"""\{[^"'#\[\]{}]*\}|\[[^"'#\[\]{}]*\]"""
 _SCALAR = r"""[^"'\[\]{}&*!|>%@`,?#-].*|"[^"\\]*"|'[^']*'|[|>][-+]?|"""
 _ENDS = re.compile(f"{_FLOW}|{_SCALAR}")
 """A value that ends in its line, or goes on in lines that are indented."""
-_COMMENT = re.compile(r"(?:^| +)#.*$")
+_COMMENT = re.compile(r"(?:^|(?<! ) +)#.*$")
+"""From the first of the spaces before it: from each of them would take the square of their number."""
+LARGEST = 256 << 10
+"""Bytes. What is longer is no configuration that somebody has written."""
 _NO_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
 _BOOLEANS = frozenset({"true", "True", "TRUE", "false", "False", "FALSE"})
 _ODD = re.compile("[\t\r\v\f\x1c-\x1e\x85\u2028\u2029\ufeff]")
@@ -41,6 +44,8 @@ class Header:
 
 
 def header(content: bytes) -> Header | None:
+    if len(content) > LARGEST:
+        return None
     try:
         document = content.decode()
         return _of_json(document) if document.lstrip().startswith("{") else _of_yaml(document)
