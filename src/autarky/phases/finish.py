@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autarky.control.addons.on_workers import current_set
 from autarky.control.common.pods import is_ready, lacks_network, pressure
 from autarky.control.rollout.decide.stepping import SERVES_SECONDS
 from autarky.control.slots.decide.report import acting_agent
@@ -154,7 +155,7 @@ async def unavailable(context: Context) -> NotYet | None:
             continue
         meta = obj["metadata"]
         live = await kube.get(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])
-        lacking, pods = _rolled_out(obj, live, _absent_for(context, obj))
+        lacking, pods = _rolled_out(obj, live, _absent_for(context, obj), await _current_set(context, live))
         missing, come = missing + lacking, come + pods
     missing += await _control_nodes_without(context, workloads)
     missing += await _agents_that_do_not_act(context, nodes)
@@ -247,8 +248,21 @@ def _daemonsets_of(pod: Object) -> list[str]:
     return [owner["name"] for owner in owners if owner["kind"] == "DaemonSet"]
 
 
-def _rolled_out(obj: Object, live: Object | None, absent: int) -> tuple[list[str], int]:
-    """(what is missing, how many pods are as wanted). `absent`: how many nodes cannot run theirs."""
+async def _current_set(context: Context, live: Object | None) -> Object | None:
+    """Of a Deployment that still has former pods: the ReplicaSet of its template. Its own status does not say which of
+    its pods are available."""
+    status = (live or {}).get("status", {})
+    if live is None or live["kind"] != "Deployment" or status.get("replicas", 0) <= status.get("updatedReplicas", 0):
+        return None
+    labels = ",".join(f"{name}={value}" for name, value in live["spec"]["selector"]["matchLabels"].items())
+    sets = await context.kube().list("apps/v1", "ReplicaSet", namespace=live["metadata"]["namespace"], labels=labels)
+    found = current_set(live, sets)
+    return None if found is None else dict(found)
+
+
+def _rolled_out(obj: Object, live: Object | None, absent: int, current: Object | None = None) -> tuple[list[str], int]:
+    """(what is missing, how many pods are as wanted). `absent`: how many nodes cannot run theirs. `current`: the
+    ReplicaSet that counts, where there are former pods."""
     name = f"{obj['kind']} {obj['metadata']['name']}"
     if live is None:
         return [f"{name} does not exist"], 0
@@ -262,7 +276,7 @@ def _rolled_out(obj: Object, live: Object | None, absent: int) -> tuple[list[str
         want, updated = live["spec"]["replicas"], status.get("updatedReplicas", 0)
         former = status.get("replicas", 0) - updated
         # Where none is left that would have to stay, it need not be settled, which would hold up a first `up`.
-        have = status.get("availableReplicas" if former > 0 else "readyReplicas", 0)
+        have = status.get("readyReplicas", 0) if former <= 0 else _available(current)
         if former > 0 and not absent:
             return [f"{name} has {former} pods of a former revision"], min(have, want) + min(updated, want)
     enough = max(want - absent, min(want, 1))
@@ -270,6 +284,10 @@ def _rolled_out(obj: Object, live: Object | None, absent: int) -> tuple[list[str
     if have < enough or updated < enough or (want == 0 and obj["kind"] == "DaemonSet"):
         return [f"{name} has {have} of {want} pods available, {updated} updated"], come
     return [], come
+
+
+def _available(current: Object | None) -> int:
+    return int((current or {}).get("status", {}).get("availableReplicas", 0))
 
 
 @dataclass(frozen=True, slots=True)

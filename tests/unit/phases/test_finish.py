@@ -24,6 +24,7 @@ from autarky.phases.finish import (
     _absent_for,
     _agents_that_do_not_act,
     _control_nodes_without,
+    _current_set,
     _rolled_out,
     _workloads,
     unavailable,
@@ -210,6 +211,30 @@ def test_an_operator_is_rolled_out_when_no_former_one_is_left_that_may_be_needed
     lacking, _ = _rolled_out(operator, live, 0)
     assert [one for one in lacking if said in one] == lacking
     assert bool(lacking) is bool(said)
+
+
+@pytest.mark.parametrize(("available", "missing"), [(1, True), (2, False)])
+async def test_with_a_control_node_off_former_pods_are_not_taken_for_new_ones(make_context, available, missing):
+    """Two former operators that are available, and a new one that never is: the rollout will go back."""
+    context = make_context(a_cluster(controls=3))
+    context.absent = {"n3": "it does not answer"}
+    [operator] = [obj for obj in _workloads(context) if obj["metadata"]["name"] == "autarky-operator"]
+    status = {"observedGeneration": 0, "replicas": 4, "updatedReplicas": 2, "readyReplicas": 3, "availableReplicas": 3}
+    live = {**operator, "spec": {**operator["spec"], "replicas": 3}, "status": status}
+    live["metadata"] = {**live["metadata"], "generation": 0, "uid": "u"}
+    labels = operator["spec"]["selector"]["matchLabels"]
+    for number, ready in ((1, 3 - available), (2, available)):
+        meta = {
+            "name": f"autarky-operator-{number}",
+            "namespace": "kube-system",
+            "labels": labels,
+            "ownerReferences": [{"uid": "u"}],
+            "annotations": {"deployment.kubernetes.io/revision": str(number)},
+        }
+        one = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta}
+        context.kube().put({**one, "status": {"availableReplicas": ready}})
+    lacking, _ = _rolled_out(operator, live, 1, await _current_set(context, live))
+    assert bool(lacking) is missing
 
 
 def agent_of(node: str, *, acts: str = "", active: bool = True) -> Object:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from autarky.control.drift.decide import applied as applied_last
+from autarky.control.rollout.decide.failures import EXPIRES_SECONDS
 from autarky.control.rollout.decide.verdict import Verdict
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.slots.decide.report import ANNOTATION
@@ -184,3 +185,21 @@ async def test_after_a_way_back_the_next_release_is_applied_completely_beside_wh
     assert found.to_apply is not None
     to_apply = found.to_apply["spec"]["template"]["spec"]
     assert to_apply == {**wanted["spec"], "priorityClassName": "theirs" if edited else "ours"}
+
+
+async def test_an_expired_verdict_is_forgotten_by_the_next_leader_too(world: World) -> None:
+    """It has not watched for an hour, and takes the lease before the revision is proven: it would condemn itself."""
+    operators(world, "v1")
+    async with world.operator() as duty:
+        assert await judged(duty, 14) is Verdict.HEALTHY
+        operators(world, "v2", ready=False)
+        await rounds(duty, 95)
+        assert _failures(duty) != []
+        await rounds(duty, int(EXPIRES_SECONDS) + 10)
+        again = operators(world, "v2")
+        for pod in await world.kube.list("v1", "Pod", namespace=SYSTEM):
+            world.ready(pod, ready=True)
+        assert await judged(duty, 15) is Verdict.WAIT
+    async with world.operator() as duty:
+        assert await judged(duty, 45) is Verdict.HEALTHY
+    assert await world.image("Deployment", OPERATOR) == again["spec"]["containers"][0]["image"]

@@ -188,3 +188,22 @@ def test_two_workers_that_prove_themselves_and_go_down_keep_nothing_on_trial():
     watch = Watch()
     assert watch.for_seconds(proxies(w1=True, w2=True), int(PROVEN_SECONDS) + 5) == {Verdict.WAIT}
     assert watch.until(proxies(w1=False, w2=False), Verdict.ROLL_BACK) <= 100
+
+
+def test_two_workers_that_are_not_ready_at_one_look_take_back_nothing():
+    """Early ones have had their time when a rollout over many nodes comes to its end."""
+    watch = Watch()
+    watch.for_seconds(proxies(w1=True, w2=True), 150)
+    assert watch.for_seconds(proxies(w1=False, w2=False), 3) == {Verdict.WAIT}
+    assert watch.for_seconds(proxies(n1=True, w1=True, w2=True, w3=True), int(PROVEN_SECONDS) + 5) >= {
+        Verdict.KEEP_AS_GOOD
+    }
+
+
+def test_two_workers_that_are_unready_for_a_moment_again_and_again_are_evidence_after_a_while():
+    watch = Watch()
+    for second in range(800):
+        ready = second % 39 != 0
+        if watch.for_seconds(proxies(n1=True, w1=ready, w2=ready, w3=True), 1) == {Verdict.ROLL_BACK}:
+            break
+    assert 90 < second < 600

@@ -135,6 +135,16 @@ def test_with_a_second_one_it_may_be_the_template():
     assert decide(seen(place("n1", OLD), *one_begins, unavailable=2)).pod is None
 
 
+def test_no_number_of_workers_keeps_agents_from_control_nodes_which_judge_them_nor_lets_them_reach_all_workers():
+    """One that fails on workers alone would else take the agent from each of them."""
+    lacking = [worker(f"w{number}", ILL, lags=True) for number in (1, 2)]
+    observed = seen(place("n1", OLD), *lacking, unavailable=2)
+    assert decide(observed).pod is None
+    assert decide(replace(observed, by_workers=False)).pod == "old-n1"
+    others = seen(place("n1", NEW), worker("w3", OLD), *lacking, unavailable=2)
+    assert decide(replace(others, by_workers=False)).pod is None
+
+
 def test_workers_that_are_off_say_nothing_of_the_template_however_long_they_have_lacked_it():
     off = tuple(worker(name, ILL, lags=True, ready=False, away=True) for name in ("w1", "w2"))
     step = decide(seen(place("n1", OLD), *off, unavailable=2))

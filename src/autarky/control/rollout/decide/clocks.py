@@ -14,6 +14,8 @@ from autarky.control.rollout.decide.observed import Leader, Lease, Observed, Pod
 
 LONGEST_STEP = 5.0
 """Seconds that one reconcile adds to a clock at most: an operator that was stopped for a while has not watched."""
+BLINK_SECONDS = 1.0
+"""What each time counts at least that a worker's pod ceases to be Ready: it may choose moments between two looks."""
 LEASE_IS_OLD = 20.0
 """Seconds without a renewal after which a holder counts as gone: the leases of level 3 last for 15 s."""
 REACH_SECONDS = 5.0
@@ -85,16 +87,19 @@ def advanced(observed: Observed, memory: Memory, settle: float, now: float) -> M
         kept[node] = replace(clock, ready=0.0, waited=clock.waited + step)
     for pod in observed.pods:
         if pod.node in observed.nodes:
-            clock = _run_on(memory.clocks.get(pod.key, NO_CLOCK), pod, step, settle)
+            blinks = 0.0 if observed.trusts(pod.node) else BLINK_SECONDS
+            clock = _run_on(memory.clocks.get(pod.key, NO_CLOCK), pod, step, settle, blinks)
             blameless = pod.ready and cannot_lead(pod, observed, memory, now)
             kept[pod.key] = clock if blameless else replace(clock, judged=clock.judged + step)
     unmade = memory.unmade + step if observed.due else 0.0
     return replace(memory, looked=now, watched=memory.watched + step, unmade=unmade, clocks=kept)
 
 
-def _run_on(clock: Clock, pod: Pod, step: float, settle: float) -> Clock:
+def _run_on(clock: Clock, pod: Pod, step: float, settle: float, blinks: float) -> Clock:
+    """blinks: seconds that the first look at a pod which is not Ready any more counts at least."""
     if not pod.ready:
-        return replace(clock, ready=0.0, away=clock.away + step if clock.served else 0.0)
+        away = max(step, blinks) if clock.ready else step
+        return replace(clock, ready=0.0, away=clock.away + away if clock.served else 0.0)
     ready = clock.ready + step
     start = clock.start if clock.served else pod.start  # a pod that is Ready again after a blip has not started then
     return replace(clock, ready=ready, proven=clock.proven or ready >= settle, served=True, start=start)

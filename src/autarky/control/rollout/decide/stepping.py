@@ -11,8 +11,8 @@ Contract: `decide(observed)` names a pod only if all of this holds:
 - every node that it counts is away, which is not Ready for AWAY_SECONDS (rule 2: a node that has just fallen silent is
   not gone); except for one that lags: a worker whose pod has not become available for LAG_SECONDS, or only now and
   then. If a second one lags that is not away, the template is in doubt (`decide.verdict`), and the rollout stops. (Not
-  that of the node agents, which are judged by control nodes alone: there any number of workers is passed over; nor
-  where it is a pod of before that does not finish terminating.)
+  that of the node agents on control nodes, by which alone they are judged: on the way to these any number of workers is
+  passed over; nor where it is a pod of before that does not finish terminating.)
 - every other node is Ready and has one pod, which is available: no other living pod is stopping or starting;
 - the pod is on a living node, and not of the wanted revision.
 So one living pod is replaced at a time, as if the skipped nodes did not belong to the DaemonSet; control nodes first,
@@ -102,7 +102,7 @@ class Observed:
     """known: whether the controller has observed the wanted template, and what is seen is current.
 
     most: how many nodes may be unavailable. desired, unavailable: as the controller counts them in the status.
-    by_workers: whether pods on workers say anything about the template, too.
+    by_workers: whether pods on workers say anything about what control nodes should have.
     """
 
     known: bool
@@ -169,22 +169,22 @@ def decide(observed: Observed) -> Step:
         return Step("every node that is not away has the wanted revision")
     if all(place.ready and not place.on_its_way for place in observed.places):
         return Step("no node is away")
-    if why := _not_yet(observed):
-        return Step(why, open=True)
     place, pod = min(old, key=lambda one: (not one[0].trusted, one[0].node))
+    if why := _not_yet(observed, place):
+        return Step(why, open=True)
     sentence = f"the rollout goes on without {_without(observed)}: pod {pod.name} on {place.node} is replaced"
     return Step(sentence, open=True, pod=pod.name, node=place.node)
 
 
-def _not_yet(observed: Observed) -> str:
-    """Why no pod may be replaced now; empty where one may."""
+def _not_yet(observed: Observed, following: Place) -> str:
+    """Why no pod may be replaced now; empty where one may. following: where that would be."""
     passed = [place for place in observed.places if place.passed_over]
     doubting = sorted(place.node for place in passed if place.doubts)
     if not observed.known:
         return "the DaemonSet controller has not observed the wanted template yet"
     if not passed or sum(place.counted for place in observed.places) < observed.most:
         return "the DaemonSet controller continues by itself, or will"
-    if len(doubting) > 1 and observed.by_workers:
+    if len(doubting) > 1 and (observed.by_workers or not following.trusted):
         return f"{', '.join(doubting)} have no available pod: the template may be the cause"
     if waits := sorted(place.node for place in observed.places if not place.passed_over and not place.serves):
         return f"pods are replaced one at a time: {', '.join(waits)} has no available pod"

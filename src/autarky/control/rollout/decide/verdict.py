@@ -187,13 +187,14 @@ def _slowest_start(memory: Memory) -> float | None:
 
 def _lags(node: str, observed: Observed, memory: Memory, policy: Policy) -> bool:
     """Whether the revision's time there is up: also where the previous pod does not finish terminating, or each one is
-    ended as soon as it is made."""
+    ended as soon as it is made; and on a worker whose pod is unready for a moment, again and again."""
     if any(pod.node == node for pod in _late(observed, memory, policy)):
         return True
     if observed.replicas is not None:  # a worker may have its pod replaced again and again, and none is ever late
         return memory.watched >= policy.longest
     clock = memory.clocks.get(node, NO_CLOCK)
-    return node in observed.ending | observed.bare and clock.waited + clock.judged >= policy.longest
+    is_held_up = node in observed.ending | observed.bare or not observed.trusts(node)
+    return is_held_up and clock.waited + clock.judged >= policy.longest
 
 
 def _late(observed: Observed, memory: Memory, policy: Policy) -> list[Pod]:
@@ -240,9 +241,9 @@ def _never_ran(observed: Observed, memory: Memory) -> bool:
 
 
 def _settles(pod: Pod, clock: Clock, *, trusted: bool) -> bool:
-    """Whether an API server may yet prove itself, or has: it is Ready, or was and is briefly not Ready. On a worker
-    that could be so again and again: there only what is Ready now counts."""
-    return pod.ready or (trusted and (clock.proven or (clock.served and clock.away < BLIP_SECONDS)))
+    """Whether an API server may yet prove itself, or has: it is Ready, or was and is briefly not Ready. What a worker
+    has proven counts while it lasts."""
+    return pod.ready or (trusted and clock.proven) or (clock.served and clock.away < BLIP_SECONDS)
 
 
 def _blame(pod: Pod, policy: Policy) -> str:

@@ -47,6 +47,8 @@ LOOK_SECONDS = 1.0
 """Between two reconciles while clocks run."""
 CONTENT_SECONDS = 10.0
 """Between two comparisons with the last good content: Secrets and ConfigMaps are not watched."""
+STORED = (rollback.Verdict.KEEP_AS_GOOD, rollback.Verdict.ROLL_BACK)
+"""The verdicts with which the record is stored in any case, with what belongs to it."""
 EXCHANGE_TRIES = 5
 HURRIED_SECONDS = 1
 """Grace period. 0 would remove the pod from the API before the kubelet has stopped its processes."""
@@ -120,6 +122,9 @@ class Rollouts(ClusterController):
         self.tell(f"{decision.verdict.value}: {decision.sentence}", component.name, revision=observed.revision)
         if decision.verdict is not rollback.Verdict.KEEP_AS_GOOD:
             self.unkept.pop(component.name, None)
+        if decision.record != kept.record and decision.verdict not in STORED:
+            # A verdict has expired: the next leader, which has not watched for so long, would go by it.
+            await self._store(component, kept.with_record(decision.record))
         if decision.verdict is rollback.Verdict.KEEP_AS_GOOD:
             await self._keep(component, live, decision.record)
         elif decision.verdict is rollback.Verdict.ROLL_BACK:
