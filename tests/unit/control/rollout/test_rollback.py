@@ -566,7 +566,7 @@ class Rollout(RuleBasedStateMachine):
         assert self.stored.start is None or (good is not None and self.stored.start in self.starts_told[good])
 
     def teardown(self) -> None:
-        """Left in peace, what is bad goes back, and what is good is kept; unless it went back before, and does again."""
+        """Left in peace, what is bad goes back, and what is good is kept, unless it went back before."""
         self.etcd_up, self.node_ready = True, {"n1": True, "n2": True}
         good = self.template == "v1"
         self.ready = dict.fromkeys(self.node_ready, good)
