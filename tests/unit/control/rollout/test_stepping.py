@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from autarky.control.rollout.decide.stepping import (
     LAG_SECONDS,
     SERVES_SECONDS,
+    Lag,
     Observed,
     Place,
     Pod,
@@ -214,7 +215,8 @@ def test_one_that_serves_now_and_then_lags_as_one_that_never_does(blinks: list[t
 def test_of_two_workers_that_are_on_their_way_by_turns_one_lags_at_any_moment():
     """Each serves for long enough to be waited for again, and the other one is down then: the controller, which counts
     it, replaces nothing, and nobody would be late."""
-    found, now, down = {}, 0.0, worker("w", NEW, pods=())
+    found: dict[str, Lag] = {}
+    now, down = 0.0, worker("w", NEW, pods=())
     for second in range(400):
         now += 1.0
         shown = [
