@@ -11,7 +11,6 @@ background.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import sys
 import threading
@@ -75,20 +74,24 @@ class Answering:
 
     async def run(self) -> None:
         """Return when it listens everywhere. From then on threads answer until the process exits."""
-        await asyncio.gather(*(self._listen(address) for address in filter(None, (self.own, SHARED))))
-
-    async def _listen(self, address: str) -> None:
-        logged = ""
-        while (trouble := self._begin(address)) is not None:
-            sentence = f"{address}:{self.port} is not available, trying again: {trouble}"
-            if not logged:
-                self.happened(PORT_TAKEN, sentence)
-            if sentence != logged:
-                self.tell("health port", sentence)
-            logged = sentence
+        waiting, said = [address for address in (self.own, SHARED) if address], dict[str, str]()
+        while waiting := [address for address in waiting if not self._listens(address, said)]:
             await self.clock.sleep(RETRY_SECONDS)
-        if logged:
-            self.tell("health port", f"this agent listens on {address}:{self.port} now")
+
+    def _listens(self, address: str, said: dict[str, str]) -> bool:
+        """Whether it does now. said: address → why it did not before."""
+        trouble, before = self._begin(address), said.get(address)
+        if trouble is None:
+            if before is not None:
+                self.tell("health port", f"this agent listens on {address}:{self.port} now")
+            return True
+        sentence = f"{address}:{self.port} is not available, trying again: {trouble}"
+        if before is None:
+            self.happened(PORT_TAKEN, sentence)
+        if sentence != before:
+            self.tell("health port", sentence)
+        said[address] = sentence
+        return False
 
     def _begin(self, address: str) -> str | None:
         """Start to listen. Returns None, or why that is not possible."""
