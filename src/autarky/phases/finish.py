@@ -214,14 +214,14 @@ async def _control_nodes_without(context: Context, workloads: Sequence[Object]) 
     that is present must have a Ready one."""
     if not context.absent:
         return []
-    async with aclosing(context.kube().each("v1", "Pod", namespace=SYSTEM)) as pods:
-        ready = [(_daemonsets_of(pod), pod["spec"].get("nodeName")) async for pod in pods if is_ready(pod)]
-    has = {(owner, node) for owners, node in ready for owner in owners}
+    control = context.present(context.cluster.control_nodes)
+    ready = {node.name: [pod for pod in await _pods_on(context, node.name) if is_ready(pod)] for node in control}
+    has = {(owner, node) for node, pods in ready.items() for pod in pods for owner in _daemonsets_of(pod)}
     return [
         f"DaemonSet {obj['metadata']['name']} has no pod that is Ready on {node.name}"
         for obj in workloads
         if obj["kind"] == "DaemonSet"
-        for node in context.present(context.cluster.control_nodes)
+        for node in control
         if (obj["metadata"]["name"], node.name) not in has
     ]
 
@@ -237,10 +237,16 @@ async def _agents_that_do_not_act(context: Context, nodes: Sequence[Object]) -> 
 
 
 async def _hosted_agents(context: Context, node: str) -> set[str]:
-    """Their uids. Of that node only: a worker may make any number of pods."""
-    only = {"fields": f"spec.nodeName={node}", "labels": f"{NAME_LABEL}={NODE_AGENT}"}
-    async with aclosing(context.kube().each("v1", "Pod", namespace=SYSTEM, **only)) as pods:
-        return {pod["metadata"]["uid"] async for pod in pods if NODE_AGENT in _daemonsets_of(pod)}
+    """Their uids."""
+    found = await _pods_on(context, node, labels=f"{NAME_LABEL}={NODE_AGENT}")
+    return {pod["metadata"]["uid"] for pod in found if NODE_AGENT in _daemonsets_of(pod)}
+
+
+async def _pods_on(context: Context, node: str, *, labels: str | None = None) -> list[Object]:
+    """Of that node only: a worker may make any number of pods."""
+    only = context.kube().each("v1", "Pod", namespace=SYSTEM, labels=labels, fields=f"spec.nodeName={node}")
+    async with aclosing(only) as pods:
+        return [pod async for pod in pods]
 
 
 def _daemonsets_of(pod: Object) -> list[str]:

@@ -315,7 +315,8 @@ async def test_so_is_one_that_calls_its_own_static_pods_not_ready(make_context, 
     labels = {"k8s-app": "node-load-balancer"}
     balancer["metadata"] |= {"labels": labels, "annotations": {MIRROR: "x"}, "ownerReferences": []}
     everywhere = [a_pod(obj["metadata"]["name"], "n1") for obj in _workloads(context)]
-    kube.fields = {f"spec.nodeName={node}": [balancer], None: everywhere}
+    on_n1 = [*everywhere, *([balancer] if node == "n1" else [])]
+    kube.fields = {"spec.nodeName=n2": [balancer] if node == "n2" else [], "spec.nodeName=n1": on_n1, None: everywhere}
     if node in joined - {"n1"}:
         await AwaitWorkloads().run(context, notes)
         assert context.absent.keys() == {"n2"}

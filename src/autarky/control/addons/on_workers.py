@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from autarky.control.common.pods import has_ended, is_ready, node_of
+from autarky.control.common.pods import has_ended, is_owned_by, is_ready, node_of
 
 Object = Mapping[str, Any]
 HASH = "controller-revision-hash"
@@ -84,7 +84,7 @@ def current_hash(live: Object, revisions: Iterable[Object]) -> str | None:
 
 def is_owned(obj: Object, live: Object) -> bool:
     uid = live["metadata"].get("uid")
-    return uid is not None and any(one.get("uid") == uid for one in obj["metadata"].get("ownerReferences") or ())
+    return uid is not None and is_owned_by(obj, {uid})
 
 
 def _is_well(pod: Object, wanted: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from autarky.control.common.shapes import condition, conditions
@@ -35,6 +35,11 @@ def is_what_it_says(pod: Object, control_nodes: Collection[str]) -> bool:
         return True
     hosted = (pod["metadata"].get("labels") or {}).get(SLOT_LABEL) == HOSTED
     return not hosted and pod["spec"].get("nodeName") in control_nodes
+
+
+def is_owned_by(obj: Mapping[str, Any], owners: Collection[str]) -> bool:
+    """owners: uids."""
+    return any(one.get("uid") in owners for one in obj["metadata"].get("ownerReferences") or ())
 
 
 def node_of(pod: Object) -> str | None:

@@ -45,7 +45,7 @@ class Stepping(ClusterController):
     _since: dict[str, float] = field(default_factory=dict, init=False)
     """Node → since when it is not Ready, by this operator's own clock."""
     _lagging: dict[str, tuple[str | None, dict[str, stepping.Lag]]] = field(default_factory=dict, init=False)
-    """DaemonSet → worker that is on its way, or was a moment ago."""
+    """DaemonSet → its revision, and the workers that are on their way, or were since that began."""
 
     def begin_term(self) -> None:
         """This operator has not watched before: every node that is not Ready counts as having just become so."""

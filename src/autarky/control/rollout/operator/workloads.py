@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from autarky.control.base.operator_view import View, current, node_is_ready
-from autarky.control.common.pods import has_ended, is_ready, is_what_it_says, node_of
+from autarky.control.common.pods import has_ended, is_owned_by, is_ready, is_what_it_says, node_of
 from autarky.control.common.shapes import image_of
 from autarky.control.common.skew import NO_IMAGES, breaks_skew
 from autarky.control.rollout.decide.good_revision import revision_of
@@ -135,7 +135,7 @@ def controllers_name(view: View, component: Component, live: Object) -> str | No
     label, wanted = _HASH_LABELS[component.kind], _essence(live["spec"]["template"])
     source = view.daemon_set_revisions if component.kind == "DaemonSet" else view.replica_sets
     for owned in source.items.values():
-        if _is_owned_by(owned, frozenset({live["metadata"]["uid"]})) and _essence(_template_in(owned)) == wanted:
+        if is_owned_by(owned, frozenset({live["metadata"]["uid"]})) and _essence(_template_in(owned)) == wanted:
             name: str | None = owned["metadata"].get("labels", {}).get(label)
             return name
     return None
@@ -195,21 +195,17 @@ def _owners(view: View, component: Component, live: Object) -> frozenset[str]:
     """The uids of the owners of the workload's pods: the DaemonSet itself, or the Deployment's ReplicaSets."""
     if component.kind == "DaemonSet":
         return frozenset({live["metadata"]["uid"]})
-    sets = [one for one in view.replica_sets.items.values() if _is_owned_by(one, frozenset({live["metadata"]["uid"]}))]
+    sets = [one for one in view.replica_sets.items.values() if is_owned_by(one, frozenset({live["metadata"]["uid"]}))]
     return frozenset(one["metadata"]["uid"] for one in sets)
 
 
 def _is_of(pod: Object, owners: frozenset[str], component: Component, name: str | None) -> bool:
-    return name is not None and _label(pod, _HASH_LABELS[component.kind]) == name and _is_owned_by(pod, owners)
+    return name is not None and _label(pod, _HASH_LABELS[component.kind]) == name and is_owned_by(pod, owners)
 
 
 def is_of(pod: Object, live: Object) -> bool:
     """Whether the DaemonSet owns the pod."""
-    return _is_owned_by(pod, frozenset({live["metadata"]["uid"]}))
-
-
-def _is_owned_by(obj: Object, owners: frozenset[str]) -> bool:
-    return any(reference["uid"] in owners for reference in obj["metadata"].get("ownerReferences", []))
+    return is_owned_by(pod, frozenset({live["metadata"]["uid"]}))
 
 
 def _label(obj: Object, key: str) -> str | None:
