@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from harness import TestCluster
 
 SYSTEM = ("-n", "kube-system")
 API = "ds/kube-apiserver"
 _AGENT_LOG = "/var/log/pods/kube-system_node-agent-standby-*/node-agent/*.log"
+OLD_HEARTBEAT = 20.0
+"""Seconds. Whoever holds a node's lock writes one every 5, and has 10 to end when it is told to. Then whoever waits for
+the lock has it at once, and writes one."""
 
 
 def standbys(cluster: TestCluster) -> list[str]:
@@ -36,6 +44,29 @@ def parked_agent_is_a_copy(cluster: TestCluster, node: str = "n1") -> bool:
     manifests = "/etc/kubernetes/manifests/node-agent-standby-*.json"
     found = cluster.shell(node, f'cat {manifests} | grep -c \'"name": "node-agent-standby\' || true').strip()
     return found == "1" and "autarky.dev/revision" in cluster.shell(node, f"cat {manifests}")
+
+
+@contextmanager
+def always_an_agent_acts(cluster: TestCluster, node: str = "n1", *, least: int = 30) -> Iterator[None]:
+    """In each second of the block, and so often at least: the node's lock has a holder that lives, as its heartbeats
+    say. (They are by the kernel's monotonic clock, which hosts of a lab share with this machine.)"""
+    lock = Path(f"/proc/{cluster.host_process(node)}/root/run/autarky/node-agent.lock")
+    ages: list[float] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(1):
+            ages.append(abs(time.monotonic() - float(lock.read_text().split()[0])))
+
+    thread = threading.Thread(target=look, name="heartbeats")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    assert len(ages) >= least, f"nobody looked but {len(ages)} times"
+    assert max(ages) <= OLD_HEARTBEAT, f"no agent of {node} has acted for {max(ages):.0f} s"
 
 
 def happened(cluster: TestCluster, reason: str) -> str:

@@ -13,13 +13,17 @@ from pathlib import Path
 import pytest
 from earlier import broken_tree
 from harness import TestCluster, one_node
+from leases import lease_watched
 from rollouts import condition, explanations, quiet, template, undisturbed
-from slots import SYSTEM, parked_agent_is_a_copy
+from slots import SYSTEM, always_an_agent_acts, parked_agent_is_a_copy
 from upgrades import reasons
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.rotation, pytest.mark.timeout(900)]
 
-AGENTS = ("ds/node-agent", "deploy/autarky-operator")
+OPERATOR = "deploy/autarky-operator"
+AGENTS = ("ds/node-agent", OPERATOR)
+LEASE_SECONDS = 15.0
+"""Of the operators' lease. One that was not renewed for so long may have another holder."""
 EXITS = "raise SystemExit('no such thing')"
 EXITS_AGAIN_AND_AGAIN = "import os, threading; threading.Timer(8, os._exit, [1]).start()"
 HANGS = "import time; time.sleep(10**6)"
@@ -39,11 +43,11 @@ def test_agents_that_are_no_good_go_back_and_the_former_ones_act_meanwhile(
     cluster: TestCluster, tmp_path: Path, at_the_start: str
 ) -> None:
     quiet(cluster)
-    acts_again(cluster)
+    cluster.wait("all agents act", lambda: acts_again(cluster), seconds=240)
     good = {workload: template(cluster, workload) for workload in AGENTS}
     told = {workload: len(explanations(cluster, workload)) for workload in AGENTS}
     bad = TestCluster(cluster.name, cluster.spec, broken_tree(at_the_start, tmp_path / "bad"))
-    with undisturbed(cluster):
+    with lease_watched(cluster, OPERATOR) as renewals, always_an_agent_acts(cluster), undisturbed(cluster):
         ended = bad.up(check=False)
         cluster.wait(
             "both are as before",
@@ -51,6 +55,8 @@ def test_agents_that_are_no_good_go_back_and_the_former_ones_act_meanwhile(
             seconds=240,
         )
         cluster.wait("the former ones act", lambda: acts_again(cluster), seconds=120)
+    assert renewals.longest_gap < LEASE_SECONDS
+    assert len(set(renewals.holders)) == 1, "another operator than the former one has led"
     assert ended.status != 0
     assert "has gone back" in ended.stderr, ended.stderr
     assert {workload: len(explanations(cluster, workload)) for workload in AGENTS} == {
@@ -72,7 +78,7 @@ def image(cluster: TestCluster, workload: str) -> str:
 
 
 def acts_again(cluster: TestCluster) -> bool:
-    """The hosted agent acts on the node, its standby is a copy of it, and the operator renews its lease."""
+    """The hosted agent acts on the node, its standby is a copy of it, and the operator is available."""
     node = json.loads(cluster.kubectl("get", "node", "n1", "-o", "json"))["metadata"]
     agent = json.loads(node["annotations"]["autarky.dev/slots"])["agent"]
     pods = cluster.kubectl(

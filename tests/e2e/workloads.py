@@ -1,78 +1,104 @@
-"""A workload that watches what is done to the control plane, as somebody's own would: pods that ask the API every
-second through the Service `kubernetes`, and say when that fails.
+"""A workload that watches what is done to the control plane, as somebody's own would: pods that ask every second, and
+say when that fails (`watching`).
 
-Its client tries again by itself what a server has not answered. So each attempt counts, and how long nothing was asked.
+Each asks the API, by a client that keeps its connection to the Service `kubernetes`. And each opens a connection to a
+pod behind a Service, a new one every time, which is led there by what kube-proxy has written. That is cluster DNS, by
+the address that the pod's resolver has: nothing of it has to be started before.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 from harness import AGNHOST, TestCluster
+from watching import ANSWERED, CALL, new_connections_were_answered, the_api_answered
 
 NAME = "asks-the-api"
-TURNED_AWAY = 6
-"""Attempts of one pod that may be made again: a server that stops sends each client away once, and says so."""
-SLOW_ETCD = 2
-"""Answers of one pod in which a server says of its etcd that it was slow."""
-LONGEST_GAP = timedelta(seconds=6)
-"""Between two questions. It asks each second, and the next one waits for the answer."""
-_CALL, _ATTEMPT = "calling /healthz", "authz_header="
-_AT = re.compile(r"^I\d{4} (\d\d:\d\d:\d\d\.\d{6}) .*calling /healthz", re.MULTILINE)
+_ASKS, _CONNECTS = "asks", "connects"
+_ASK = ["/usr/local/bin/agnhost", "inclusterclient", "--poll-interval=1"]
+_CONNECT = f"""\
+import socket, struct, time
+
+resolver = next(line.split()[1] for line in open("/etc/resolv.conf") if line.startswith("nameserver"))
+name = b"".join(bytes([len(part)]) + part for part in b"kubernetes default svc cluster local".split())
+question = struct.pack(">6H", 1, 0x0100, 1, 0, 0, 0) + name + bytes(1) + struct.pack(">2H", 1, 1)
+
+
+def ask():
+    # A packet that is lost is sent again after a second, and then after two more.
+    with socket.create_connection((resolver, 53), timeout=2.5) as connection:
+        connection.settimeout(5)
+        connection.sendall(struct.pack(">H", len(question)) + question)
+        with connection.makefile("rb") as answer:
+            flags, answers = struct.unpack(">4xH2xH4x", answer.read(14))
+    return "{ANSWERED}" if answers and flags % 16 == 0 else f"{{answers}} answers, code {{flags % 16}}"
+
+
+while True:
+    began = time.time()
+    try:
+        said = ask()
+    except (OSError, struct.error) as error:
+        said = repr(error)
+    print(f"{{began:.3f}} {{said}}", flush=True)
+    time.sleep(max(0.0, began + 1 - time.time()))
+"""
 
 
 @contextmanager
 def a_workload_goes_on(cluster: TestCluster, *, least: int = 30) -> Iterator[None]:
-    """During the block each of its two pods has asked at least so often, was always answered, and was left alone: the
-    same pods, with no restart."""
-    cluster.kubectl("create", "deployment", NAME, f"--image={AGNHOST}", "--replicas=2", *_ASK)
+    """During the block each of its two pods has asked at least so often, either way, was always answered, and was left
+    alone: the same pods, with no restart."""
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(_deployment(cluster)))
     try:
         cluster.kubectl("rollout", "status", f"deploy/{NAME}", "--timeout=90s")
         before = _pods(cluster)
+        for pod in before:
+            cluster.wait(f"{pod} asks", lambda pod=pod: CALL in _log(cluster, pod, _ASKS))
+            cluster.wait(f"{pod} is answered", lambda pod=pod: ANSWERED in _log(cluster, pod, _CONNECTS))
+        began = time.time()
         yield
+        ended = time.time()
         assert _pods(cluster) == before, "the workload was disturbed"
         for pod in before:
-            _was_answered_always(cluster.kubectl("logs", f"pod/{pod}", "--tail=-1"), least)
+            the_api_answered(_log(cluster, pod, _ASKS), least=least, ended=ended, read=time.time())
+            new_connections_were_answered(_log(cluster, pod, _CONNECTS), least=least, began=began, ended=ended)
     finally:
         cluster.kubectl("delete", "deployment", NAME, "--ignore-not-found")
 
 
-_ERROR = "error checking /healthz: "
+def _log(cluster: TestCluster, pod: str, container: str) -> str:
+    return cluster.kubectl("logs", f"pod/{pod}", f"--container={container}", "--tail=-1")
 
 
-def _was_answered_always(log: str, least: int) -> None:
-    asked = log.count(_CALL)
-    assert asked >= least, log[-2000:]
-    failed = [line for line in log.splitlines() if _ERROR in line]
-    unanswered = [line for line in failed if not _was_answered(line)]
-    assert unanswered == [], unanswered[:5]
-    assert len(failed) <= SLOW_ETCD, failed
-    again = log.count(_ATTEMPT) - asked
-    assert log.count(_ATTEMPT) > 0
-    assert again <= TURNED_AWAY, f"{again} of {asked} questions were asked again"
-    gap = _longest_gap([datetime.strptime(at, "%H:%M:%S.%f") for at in _AT.findall(log)])  # noqa: DTZ007 # of one clock
-    assert gap <= LONGEST_GAP, f"nothing was asked for {gap}"
+def _deployment(cluster: TestCluster) -> dict[str, Any]:
+    labels = {"app": NAME}
+    containers = [
+        {"name": _ASKS, "image": AGNHOST, "command": _ASK},
+        {"name": _CONNECTS, "image": _image_with_python(cluster), "command": ["python3", "-c", _CONNECT]},
+    ]
+    # Python as the first process of a container does not hear that it should end.
+    pod = {"terminationGracePeriodSeconds": 1, "containers": containers}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": NAME, "labels": labels},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
 
 
-def _longest_gap(times: list[datetime]) -> timedelta:
-    """Midnight may lie between two of them."""
-    assert len(times) > 1, times
-    return max((after - before) % timedelta(days=1) for before, after in pairwise(times))
-
-
-def _was_answered(line: str) -> bool:
-    """Whether an API server has answered, and has nothing to say against itself: its etcd was slow for a moment, on a
-    busy machine."""
-    return line.count("[-]") == 1 and "[-]etcd failed" in line
-
-
-_ASK = ("--", "/usr/local/bin/agnhost", "inclusterclient", "--poll-interval=1")
+def _image_with_python(cluster: TestCluster) -> str:
+    """The node agents': it is on every node."""
+    path = "jsonpath={.spec.template.spec.containers[?(@.name=='node-agent')].image}"
+    return cluster.kubectl("-n", "kube-system", "get", "ds/node-agent", "-o", path)
 
 
 def _pods(cluster: TestCluster) -> dict[str, tuple[str, int]]:

@@ -181,9 +181,19 @@ def _with_plane(work: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 async def _plane(context: Context) -> Object:
+    """UserError where there is none, and where the API refuses to show it, which does not pass by itself."""
     from autarky.phases.version_check import needed_control_plane
+    from autarky.ui.text import sentence
 
-    return await needed_control_plane(context.kube())
+    try:
+        return await needed_control_plane(context.kube())
+    except ApiError as error:
+        if error.status not in (401, 403):
+            raise
+        raise UserError(
+            f"the API refuses the credentials of this machine: {sentence(str(error))}",
+            fix="fetch others with `autarky login HOST` (a control node), or use a machine that has valid ones",
+        ) from error
 
 
 @upgrade.command()
@@ -213,7 +223,7 @@ def _has_ended(plane: Object) -> bool:
 
 async def _next_look(context: Context) -> Object:
     """Waits for an API that is away, and says so once; and once that it is back. One that starts may answer with any
-    error."""
+    error, except for a refusal: our credentials are a group's that each API server knows from its start."""
     from autarky.ui.text import sentence
 
     away = False

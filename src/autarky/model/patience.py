@@ -174,6 +174,9 @@ API_STARTS: Final = 180.0
 PIVOT: Final = 240.0
 PROMOTION: Final = 240.0
 WORKLOADS: Final = 240.0
+VERDICT: Final = 300.0
+"""For the operator to judge what is available, before `up` ends without its word: 40 s where all is well, the limit of
+90 s where it is not, and longer where starts are slow."""
 ON_WORKERS: Final = 120.0
 """An add-on that got no further for so long, and lacks pods on workers only, is not waited for."""
 STANDBY_SERVES: Final = 120.0
@@ -249,6 +252,7 @@ RULES: Final = (
     Rule("a wait that makes progress goes on for longer than a handshake takes", "SECURE", "STILL"),
     Rule("and where components start, for longer than one of them may take", "STARTS", "STEP"),
     Rule("what only workers lack holds up no wait until its deadline", "ON_WORKERS", "WORKLOADS"),
+    Rule("an operator's verdict is waited for longer than a start that it judges may take", "STARTS", "VERDICT"),
     Rule("what an operator has done is reported before a wait counts as still", "REPORTED", "STILL"),
     Rule("what is written again and again is tried more than once", "REQUEST", "WRITTEN"),
     Rule("a command's wait is not given up between two attempts of a client", "REQUEST", "API_STARTS"),

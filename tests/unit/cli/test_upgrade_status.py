@@ -12,7 +12,7 @@ import pytest
 from autarky.cli.main import main
 from autarky.control.upgrade.decide import reported
 from autarky.control.upgrade.decide.reported import Report, State
-from autarky.errors import ApiError, Unreachable
+from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model.versions import Version
 from autarky.ports import Object
 from autarky.render import crds
@@ -131,6 +131,17 @@ def test_an_api_that_is_away_is_said_once_and_once_that_it_is_back_each_time(loo
         "the API answers again",
     ]
     assert len(heads(out)) == 3, "what is as before is not printed again"
+
+
+@pytest.mark.parametrize("refusal", [ApiError(401, "Unauthorized", "who?"), ApiError(403, "Forbidden", "not you")])
+@pytest.mark.parametrize("before", [[], [SERVERS], [SERVERS, AWAY]])
+def test_an_api_that_refuses_is_not_waited_for(looks, capsys, before: list[Look], refusal: ApiError) -> None:
+    looks += [*before, refusal]
+    assert main(["upgrade", "status", "--watch"]) == UserError.exit_code
+    err = capsys.readouterr().err
+    assert f"the API refuses the credentials of this machine: {refusal}" in err
+    assert "`autarky login HOST`" in err
+    assert looks == []
 
 
 def test_without_watch_an_api_that_is_away_is_an_error(looks, capsys) -> None:

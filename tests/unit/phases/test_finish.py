@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from itertools import count
 from types import MappingProxyType
@@ -17,18 +18,18 @@ from autarky.control.slots.decide.report import ANNOTATION
 from autarky.errors import TimedOut
 from autarky.model import patience
 from autarky.model.cluster import Cni
-from autarky.phases.context import Context
-from autarky.phases.finish import (
+from autarky.phases.available import (
     WORKLOADS,
-    AwaitWorkloads,
     _absent_for,
     _agents_that_do_not_act,
     _control_nodes_without,
     _current_set,
-    _rolled_out,
-    _workloads,
+    rendered_workloads,
+    rolled_out,
     unavailable,
 )
+from autarky.phases.context import Context
+from autarky.phases.finish import AwaitWorkloads
 from autarky.ports import Object
 from autarky.render.objects import agent_parts, parts
 from autarky.render.values import CONTROL_PLANE_ACTIVE
@@ -117,7 +118,7 @@ async def test_a_worker_that_is_left_out_is_no_excuse_for_what_runs_on_control_n
             "updatedNumberScheduled": 3,
         },
     }
-    lacking, _ = _rolled_out(servers, live, _absent_for(context, servers))
+    lacking, _ = rolled_out(servers, live, _absent_for(context, servers))
     assert bool(lacking) is missing
 
 
@@ -144,7 +145,7 @@ async def test_a_worker_that_is_left_out_is_no_excuse_for_a_daemonset_of_all_nod
 ):
     """Its own pod may run all the same, so that the numbers are as if it were the one without."""
     context = make_context(CLUSTER)
-    workloads = _workloads(context)
+    workloads = rendered_workloads(context)
     for name in [obj["metadata"]["name"] for obj in workloads if obj["kind"] == "DaemonSet"]:
         context.kube().put(a_pod(name, "n1"))
         context.kube().put(a_pod(name, "n2"))
@@ -165,7 +166,7 @@ async def test_a_node_that_is_ready_now_and_then_moves_the_deadline_hardly_at_al
     assert await ends_at(make_context(CLUSTER, kube=kube), notes) == pytest.approx(SECONDS, abs=1)
 
 
-def rolled_out(obj: Object, pods: int) -> Object:
+def with_pods(obj: Object, pods: int) -> Object:
     """As its controller leaves it with so many pods of two."""
     status = {"observedGeneration": 1, "desiredNumberScheduled": 2}
     for number in ("numberAvailable", "updatedNumberScheduled", "readyReplicas", "updatedReplicas", "replicas"):
@@ -184,7 +185,7 @@ async def test_pods_that_come_one_after_the_other_are_waited_for_beyond_the_time
         for pods in (1, 2):
             for obj in workloads:
                 await asyncio.sleep(3)
-                kube.put(rolled_out(obj, pods))
+                kube.put(with_pods(obj, pods))
 
     coming = asyncio.create_task(come())
     await AwaitWorkloads().run(context, notes)
@@ -205,10 +206,12 @@ async def test_pods_that_come_one_after_the_other_are_waited_for_beyond_the_time
 )
 def test_an_operator_is_rolled_out_when_no_former_one_is_left_that_may_be_needed_again(make_context, status, said):
     """The former one stays until the new one has been Ready for a while; the first one is waited for no longer."""
-    [operator] = [obj for obj in _workloads(make_context(CLUSTER)) if obj["metadata"]["name"] == "autarky-operator"]
+    [operator] = [
+        obj for obj in rendered_workloads(make_context(CLUSTER)) if obj["metadata"]["name"] == "autarky-operator"
+    ]
     live = {**operator, "spec": {**operator["spec"], "replicas": 2}, "status": {"observedGeneration": 1, **status}}
     live["metadata"] = {**live["metadata"], "generation": 1}
-    lacking, _ = _rolled_out(operator, live, 0)
+    lacking, _ = rolled_out(operator, live, 0)
     assert [one for one in lacking if said in one] == lacking
     assert bool(lacking) is bool(said)
 
@@ -218,7 +221,7 @@ async def test_with_a_control_node_off_former_pods_are_not_taken_for_new_ones(ma
     """Two former operators that are available, and a new one that never is: the rollout will go back."""
     context = make_context(a_cluster(controls=3))
     context.absent = {"n3": "it does not answer"}
-    [operator] = [obj for obj in _workloads(context) if obj["metadata"]["name"] == "autarky-operator"]
+    [operator] = [obj for obj in rendered_workloads(context) if obj["metadata"]["name"] == "autarky-operator"]
     status = {"observedGeneration": 0, "replicas": 4, "updatedReplicas": 2, "readyReplicas": 3, "availableReplicas": 3}
     live = {**operator, "spec": {**operator["spec"], "replicas": 3}, "status": status}
     live["metadata"] = {**live["metadata"], "generation": 0, "uid": "u"}
@@ -233,7 +236,7 @@ async def test_with_a_control_node_off_former_pods_are_not_taken_for_new_ones(ma
         }
         one = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta}
         context.kube().put({**one, "status": {"availableReplicas": ready}})
-    lacking, _ = _rolled_out(operator, live, 1, await _current_set(context, live))
+    lacking, _ = rolled_out(operator, live, 1, await _current_set(context, live))
     assert bool(lacking) is missing
 
 
@@ -243,22 +246,41 @@ def agent_of(node: str, *, acts: str = "", active: bool = True) -> Object:
     return {"metadata": {"name": node, "labels": labels, "annotations": {ANNOTATION: said}}}
 
 
+DOES_NOT_ACT = ["the node agent of n1 does not act yet"]
+
+
 @pytest.mark.parametrize(
-    ("nodes", "missing"),
+    ("nodes", "pinned", "missing"),
     [
-        ([agent_of("n1", acts="node-agent-n1")], []),
-        ([agent_of("n1", acts="its standby")], ["the node agent of n1 does not act yet"]),
-        ([agent_of("n1")], ["the node agent of n1 does not act yet"]),
-        ([agent_of("n1", active=False), agent_of("n2")], []),
+        ([agent_of("n1", acts="node-agent-n1")], False, []),
+        ([agent_of("n1", acts="its standby")], False, DOES_NOT_ACT),
+        ([agent_of("n1")], False, DOES_NOT_ACT),
+        ([agent_of("n1", active=False), agent_of("n3")], False, []),
+        ([agent_of("n1")], True, []),
+        ([agent_of("n2"), agent_of("n1", acts="its standby")], True, DOES_NOT_ACT),
     ],
-    ids=["it acts", "its standby", "of an earlier release", "not a control node"],
+    ids=[
+        "it acts",
+        "its standby",
+        "not replaced yet",
+        "not a control node",
+        "of a release that is kept",
+        "nor does it",
+    ],
 )
-async def test_agents_have_to_act_and_not_only_to_be_answered_for(make_context, nodes, missing):
-    context = make_context(CLUSTER)
+async def test_agents_have_to_act_and_not_only_to_be_answered_for(make_context, nodes, pinned, missing):
+    """Those of an earlier release do not say so: they are replaced, unless somebody has set their image."""
+    context = make_context(a_cluster(controls=2, workers=1))
+    workloads = rendered_workloads(context)
+    live = deepcopy(next(obj for obj in workloads if obj["metadata"]["name"] == "node-agent"))
+    if pinned:
+        [container] = live["spec"]["template"]["spec"]["containers"]
+        container["image"] = "registry.example/autarky-agent:former"
+    context.kube().put(live)
     pod = a_pod("node-agent", "n1")
     own = {"uid": "node-agent-n1", "labels": {"k8s-app": "node-agent"}}
     context.kube().put({**pod, "metadata": {**pod["metadata"], **own}})
-    assert await _agents_that_do_not_act(context, nodes) == missing
+    assert await _agents_that_do_not_act(context, nodes, workloads) == missing
 
 
 # --- workers that hold it up ----------------------------------------------------------------------------------------
@@ -270,7 +292,7 @@ def all_rolled_out(context: Context, kube: FakeKube, **lacking: int) -> None:
     for part in (*parts(inputs), *agent_parts(inputs)):
         for obj in part.objects:
             if obj["kind"] in WORKLOADS:
-                kube.put(rolled_out(obj, 2 - lacking.get(obj["metadata"]["name"].replace("-", "_"), 0)))
+                kube.put(with_pods(obj, 2 - lacking.get(obj["metadata"]["name"].replace("-", "_"), 0)))
 
 
 @pytest.mark.parametrize("ready", [lambda: False, lambda: int(now()) % 7 == 0], ids=["never", "now and then"])
@@ -282,7 +304,7 @@ async def test_a_worker_that_joined_before_and_is_not_ready_is_left_out(make_con
     context = make_context(CLUSTER, kube=kube)
     context.joined = {"n1", "n2"}
     all_rolled_out(context, kube)
-    kube.pods = [a_pod(obj["metadata"]["name"], "n1") for obj in _workloads(context)]
+    kube.pods = [a_pod(obj["metadata"]["name"], "n1") for obj in rendered_workloads(context)]
     await AwaitWorkloads().run(context, notes)
     assert "n2" in context.absent or ready()
     assert now() < SECONDS
@@ -314,7 +336,7 @@ async def test_so_is_one_that_calls_its_own_static_pods_not_ready(make_context, 
     balancer = a_pod("x", node, ready=False)
     labels = {"k8s-app": "node-load-balancer"}
     balancer["metadata"] |= {"labels": labels, "annotations": {MIRROR: "x"}, "ownerReferences": []}
-    everywhere = [a_pod(obj["metadata"]["name"], "n1") for obj in _workloads(context)]
+    everywhere = [a_pod(obj["metadata"]["name"], "n1") for obj in rendered_workloads(context)]
     on_n1 = [*everywhere, *([balancer] if node == "n1" else [])]
     kube.fields = {"spec.nodeName=n2": [balancer] if node == "n2" else [], "spec.nodeName=n1": on_n1, None: everywhere}
     if node in joined - {"n1"}:
@@ -341,7 +363,7 @@ async def test_so_is_one_that_takes_no_pod_of_dns_where_another_node_has_one(
     own = [a_pod("coredns", node, ready=node in ready_on) for node in ("n1", "n2")]
     for pod in own:
         pod["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "uid": "s"}]
-    kube.pods = own + [a_pod(obj["metadata"]["name"], "n1") for obj in _workloads(context)]
+    kube.pods = own + [a_pod(obj["metadata"]["name"], "n1") for obj in rendered_workloads(context)]
     if left_out:
         await AwaitWorkloads().run(context, notes)
         assert notes.notes == ["n2 is left out: no pod of coredns became available there within 8 s"]
@@ -371,8 +393,8 @@ class Networkless(FakeKube):
 def without_network(make_context, kube: FakeKube, cni: Cni) -> Context:
     cluster = replace(CLUSTER, network=replace(CLUSTER.network, cni=cni))
     context: Context = make_context(cluster, kube=kube)
-    for obj in _workloads(context):
-        kube.put(rolled_out(obj, 0 if obj["metadata"]["name"] == "coredns" else 2))
+    for obj in rendered_workloads(context):
+        kube.put(with_pods(obj, 0 if obj["metadata"]["name"] == "coredns" else 2))
     return context
 
 

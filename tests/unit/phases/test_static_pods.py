@@ -22,8 +22,8 @@ from autarky.model.components import (
     SLOT_LABEL,
     STANDBY,
 )
-from autarky.phases import finish
-from autarky.phases.finish import unavailable
+from autarky.phases import available
+from autarky.phases.available import unavailable
 from autarky.phases.static_pods import unready_static_pods
 from autarky.ports import Object
 from fakes.clusters import a_cluster
@@ -97,7 +97,7 @@ async def test_a_worker_that_floods_the_api_keeps_nobody_waiting(make_context):
 
 
 async def test_the_end_of_up_waits_for_them(make_context, monkeypatch):
-    monkeypatch.setattr(finish, "_workloads", lambda _: [])
+    monkeypatch.setattr(available, "rendered_workloads", lambda _: [])
     kube = FakeKube()
     for name in ("n1", "n2", "n3"):
         status = {"conditions": [{"type": "Ready", "status": "True"}]}

@@ -183,6 +183,23 @@ async def test_one_worker_takes_no_flannel_back_and_blocks_none(world, ill, goes
     assert duty.verdicts[NETWORK][0] is Verdict.HEALTHY
 
 
+async def test_two_workers_that_end_each_pod_at_once_take_flannel_back_and_it_may_be_applied_again(world):
+    for name in ("w1", "w2"):
+        world.node(name, control=False)
+    await with_good(world, NETWORK, "n1", "w1", "w2")
+    await rolls_out(world, NETWORK, "v1.2.0", "n1")
+    async with world.operator() as duty:
+        await rounds(duty, 88)
+        assert (await world.image("DaemonSet", NETWORK)).endswith("v1.2.0")
+        await rounds(duty, 7)
+        assert (await world.image("DaemonSet", NETWORK)).endswith("v1.1.0")
+        [event] = await world.explanations()
+        assert "it was not healthy on w1, w2 within 90 s: no pod of it is made, or stays, there" in event
+        await rolls_out(world, NETWORK, "v1.2.0", "n1", "w1", "w2")
+        await rounds(duty, 45)
+    assert (await world.image("DaemonSet", NETWORK)).endswith("v1.2.0"), "it was not condemned"
+
+
 async def test_a_worker_that_ends_its_pod_at_once_blocks_no_flannel_and_one_with_a_former_pod_is_waited_for(world):
     world.node("w1", control=False)
     good = await with_good(world, NETWORK, "n1", "w1")

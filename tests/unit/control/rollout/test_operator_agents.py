@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from autarky.control.agents.manifests import operator
 from autarky.control.drift.decide import applied as applied_last
 from autarky.control.rollout.decide.failures import EXPIRES_SECONDS
-from autarky.control.rollout.decide.verdict import Verdict
+from autarky.control.rollout.decide.verdict import PROVEN_SECONDS, Verdict
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.slots.decide.report import ANNOTATION
 from autarky.control.status.operator import _failures
+from autarky.model import patience
 from autarky.model.components import NODE_AGENT, OPERATOR
 from autarky.phases.ownership import judge
 from autarky.ports import Object
@@ -32,6 +34,12 @@ def world() -> World:
     for node in ("n3", "n4"):
         found.node(node, control=False)
     return found
+
+
+def test_a_former_operator_stays_until_it_has_passed_its_verdict_on_the_next_one() -> None:
+    """Which `up` waits for: two of them, one after the other."""
+    assert PROVEN_SECONDS < operator.SETTLES
+    assert 2 * operator.SETTLES < patience.WORKLOADS - patience.STILL
 
 
 def says(world: World, node: str, agent: str | None, *, control: bool = True) -> None:

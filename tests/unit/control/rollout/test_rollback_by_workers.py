@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autarky.control.rollout.decide.failures import Record
+from autarky.control.rollout.decide.limits import OWN_SECONDS
 from autarky.control.rollout.decide.observed import Observed, Pod
 from autarky.control.rollout.decide.verdict import PROVEN_SECONDS, Verdict
 from unit.control.rollout.test_rollback import POLICY, Watch, api
@@ -138,7 +141,102 @@ def test_two_on_which_it_has_failed_are_not_forgotten_when_its_pods_end():
     watch = Watch()
     watch.for_seconds(proxies(n1=True, w1=False, w2=False, w3=True), 30)
     seen = replace(proxies(n1=True, w3=True), ending=frozenset({"w1", "w2"}))
-    assert watch.for_seconds(seen, 300) == {Verdict.WAIT}
+    assert watch.until(seen, Verdict.ROLL_BACK) in (59, 60, 61)
+    assert Verdict.KEEP_AS_GOOD not in {one.verdict for one in watch.decisions}
+
+
+# --- workers on which no pod stays ---------------------------------------------------------------------
+
+
+def without(*nodes: str, **ready: Any) -> Observed:
+    """These have no pod at all."""
+    return replace(proxies(**ready), bare=frozenset(nodes))
+
+
+def test_two_workers_that_end_each_pod_as_soon_as_it_is_made_hold_up_nothing_for_ever():
+    """Hardly any look sees one, so that none is ever late. What they say condemns nothing."""
+    watch, both = Watch(), (Pod("pod-w1", "w1", False), Pod("pod-w2", "w2", False))
+    seen = proxies(n1=True)
+    for second in range(100):
+        none_now = second % 10 != 9
+        watch.look(without("w1", "w2", n1=True) if none_now else replace(seen, pods=(*seen.pods, *both)))
+        if watch.decisions[-1].verdict is not Verdict.WAIT:
+            break
+    assert (watch.decisions[-1].verdict, second) in [(Verdict.ROLL_BACK, second) for second in (89, 90, 91)]
+    assert watch.decisions[-1].sentence == (
+        "it was not healthy on w1, w2 within 90 s: no pod of it is made, or stays, there"
+    )
+    assert watch.decisions[-1].pod is None
+    assert not watch.record.failure("new").condemns
+
+
+def test_a_rollout_that_has_reached_two_such_workers_only_is_looked_at_until_it_goes_back():
+    watch = Watch()
+    assert watch.for_seconds(without("w1", "w2"), 85) == {Verdict.WAIT}
+    assert not watch.decisions[-1].settled
+    assert watch.until(without("w1", "w2"), Verdict.ROLL_BACK) <= 6
+
+
+def test_two_whose_pods_never_end_are_two_where_the_former_ones_had_ended():
+    """Each was ended before a look saw it."""
+    watch = Watch()
+    watch.for_seconds(without("w1", "w2", n1=True, w3=True), 3)
+    never_end = replace(proxies(n1=True, w3=True), ending=frozenset({"w1", "w2"}))
+    assert watch.until(never_end, Verdict.ROLL_BACK) in (86, 87, 88)
+
+
+def test_two_that_lack_a_pod_for_a_moment_again_and_again_are_two_after_a_while():
+    """Each moment counts at least for a second, however soon the looks follow one another."""
+    watch, times = Watch(), 0
+    while watch.look(without("w1", "w2", n1=True, w3=True), after=0.01).verdict is Verdict.WAIT:
+        times += 1
+        assert watch.for_seconds(proxies(n1=True, w1=True, w2=True, w3=True), 38) == {Verdict.WAIT}
+        assert times <= OWN_SECONDS
+    assert watch.decisions[-1].verdict is Verdict.ROLL_BACK
+
+
+def test_one_with_a_late_pod_and_one_on_which_none_stays_are_two():
+    watch = Watch()
+    assert watch.until(without("w2", n1=True, w1=False, w3=True), Verdict.ROLL_BACK) in (89, 90, 91)
+    assert watch.decisions[-1].pod.node == "w1"
+
+
+def test_one_on_which_none_stays_and_one_whose_former_pod_never_ends_are_not_two():
+    watch = Watch()
+    seen = replace(without("w1", n1=True, w3=True), ending=frozenset({"w2"}))
+    assert watch.until(seen, Verdict.KEEP_AS_GOOD) in (89, 90, 91)
+
+
+def test_without_a_revision_to_go_back_to_two_such_workers_make_it_fail():
+    watch = Watch(record=Record())
+    assert watch.until(without("w1", "w2", n1=True, w3=True), Verdict.FAILED) in (89, 90, 91)
+
+
+def test_two_workers_that_prove_themselves_and_then_have_none_keep_nothing_on_trial():
+    watch = Watch()
+    assert watch.for_seconds(proxies(w1=True, w2=True), int(PROVEN_SECONDS) + 5) == {Verdict.WAIT}
+    assert watch.until(without("w1", "w2"), Verdict.ROLL_BACK) in (59, 60, 61)
+
+
+def test_two_that_lack_a_pod_for_less_than_its_own_time_take_back_nothing():
+    """Someone deletes all pods while their controller begins again; early ones have had their time long ago."""
+    watch = Watch()
+    watch.for_seconds(proxies(w1=True, w2=True), 150)
+    assert watch.for_seconds(without("w1", "w2"), int(OWN_SECONDS) - 2) == {Verdict.WAIT}
+    assert watch.for_seconds(proxies(w1=False, w2=False), 3) == {Verdict.WAIT}
+    everywhere = proxies(n1=True, w1=True, w2=True, w3=True)
+    assert watch.until(everywhere, Verdict.KEEP_AS_GOOD) <= PROVEN_SECONDS + 1
+
+
+def test_two_whose_former_pods_ended_late_have_their_own_time():
+    watch = Watch()
+    for observed, seconds in (
+        (replace(proxies(w3=True), ending=frozenset({"w1", "w2"})), 100),
+        (without("w1", "w2", w3=True), 3),
+        (proxies(w1=False, w2=False, w3=True), 50),
+    ):
+        assert watch.for_seconds(observed, seconds) == {Verdict.WAIT}
+    assert watch.until(proxies(n1=True, w1=True, w2=True, w3=True), Verdict.KEEP_AS_GOOD) <= PROVEN_SECONDS + 1
 
 
 def test_a_worker_that_the_rollout_has_not_reached_is_waited_for():
@@ -171,6 +269,40 @@ def test_whatever_one_worker_does_again_and_again_the_revision_is_kept_as_good(a
         for act, seconds in acts:
             verdicts |= watch.for_seconds(while_w1_is(act), seconds)
     assert Verdict.KEEP_AS_GOOD in verdicts
+
+
+Turns = list[tuple[str, int]]
+
+
+def turns(*acts: str) -> st.SearchStrategy[Turns]:
+    return st.lists(st.tuples(st.sampled_from(acts), st.integers(1, 60)), min_size=1)
+
+
+def verdict_on(w1: Turns, w2: Turns) -> Verdict:
+    """While each of the two does that again and again, and all is well on the others."""
+    watch = Watch()
+    doing = {node: cycle(act for act, n in acts for _ in range(n)) for node, acts in (("w1", w1), ("w2", w2))}
+    for _ in range(20_000):
+        acts = {node: next(each) for node, each in doing.items()}
+        ready = {node: act == "ready" for node, act in acts.items() if act in ("ready", "unready")}
+        ending, bare = (frozenset(node for node in acts if acts[node] == act) for act in ("ending", "bare"))
+        decision = watch.look(replace(proxies(n1=True, w3=True, **ready), ending=ending, bare=bare))
+        if decision.verdict is not Verdict.WAIT:
+            return decision.verdict
+    raise AssertionError(f"it does not end: {decision.sentence}")
+
+
+@settings(deadline=None, max_examples=50)
+@given(turns("ready", "unready", "ending", "bare"), turns("ready", "unready", "ending", "bare"))
+def test_whatever_two_workers_do_again_and_again_the_rollout_comes_to_an_end(w1: Turns, w2: Turns):
+    assert verdict_on(w1, w2) in (Verdict.KEEP_AS_GOOD, Verdict.ROLL_BACK)
+
+
+@settings(deadline=None, max_examples=50)
+@given(turns("unready", "ending", "bare"), turns("unready", "ending", "bare"), st.sampled_from(["unready", "bare"]))
+def test_what_is_never_ready_on_two_workers_goes_back_whatever_becomes_of_its_pods(w1: Turns, w2: Turns, first: str):
+    """The pods from before have ended, and that was seen: the first look counts for nothing."""
+    assert verdict_on([(first, 2), *w1], [(first, 2), *w2]) is Verdict.ROLL_BACK
 
 
 def test_a_worker_that_is_unready_for_a_moment_before_it_proves_itself_delays_nothing_beyond_the_limit():

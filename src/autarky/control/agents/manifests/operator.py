@@ -38,8 +38,9 @@ from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM, Inputs, Object, 
 
 IMAGE = "agent"
 WATCH = ["get", "list", "watch"]
-SETTLES = 10
-"""Seconds: one that cannot work exits within a second or two, and again after the kubelet has waited for ten."""
+SETTLES = 45
+"""Seconds: longer than a revision needs to be found healthy (`PROVEN_SECONDS` of `rollout.decide.verdict`). Only the
+former operator can take back a new one that does not run for so long: it has to be there until then."""
 _RBAC = "rbac.authorization.k8s.io"
 
 

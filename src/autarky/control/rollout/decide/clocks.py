@@ -27,15 +27,22 @@ As long as the node agents wait before they activate a standby."""
 class Clock:
     """Of the revision on one node, or of one of its pods (`Pod.key`), in seconds: how long it has waited for the
     previous pod, been judged, been Ready without interruption, and been away (not Ready) since a pod of it was first
-    Ready there. served: whether one was. start: how long that pod took until then."""
+    Ready there. lacked: how long a worker had no pod of it in all, not even the previous one. served: whether one was
+    Ready. start: how long that pod took until then."""
 
     waited: float = 0.0
     judged: float = 0.0
     ready: float = 0.0
     away: float = 0.0
+    lacked: float = 0.0
     proven: bool = False
     served: bool = False
     start: float | None = None
+
+    @property
+    def has_had_one(self) -> bool:
+        """Whether there was a pod of the revision, or could have been."""
+        return self.judged + self.lacked > 0
 
 
 NO_CLOCK = Clock()
@@ -53,8 +60,8 @@ class Memory:
     new_leads_from: the lease's version from which on only pods of the new revision could hold it.
     reach: pod that has been Ready → seconds for which the lease has been free for it. missed: the pods that did not
     take it.
-    late: the nodes where the time of a pod was up, and none has proven itself since: two that are well by turns would
-    else keep the revision on trial for ever.
+    late: the nodes where the time of a pod was up, or of a worker on which none stays, and none has proven itself
+    since: two that are well by turns would else keep the revision on trial for ever.
     gone: revision that was rolled back → since when it is not wanted. expired: the verdict on this one had expired when
     it was applied again.
     """
@@ -84,7 +91,8 @@ def advanced(observed: Observed, memory: Memory, settle: float, now: float) -> M
     kept = {key: replace(clock, ready=0.0) for key, clock in memory.clocks.items() if key in counts}
     for node in observed.waiting:
         clock = memory.clocks.get(node, NO_CLOCK)
-        kept[node] = replace(clock, ready=0.0, waited=clock.waited + step)
+        ran_on = clock if observed.trusts(node) else _without_pod(clock, step, is_bare=node in observed.bare)
+        kept[node] = replace(ran_on, ready=0.0, waited=clock.waited + step)
     for pod in observed.pods:
         if pod.node in observed.nodes:
             blinks = 0.0 if observed.trusts(pod.node) else BLINK_SECONDS
@@ -103,6 +111,13 @@ def _run_on(clock: Clock, pod: Pod, step: float, settle: float, blinks: float) -
     ready = clock.ready + step
     start = clock.start if clock.served else pod.start  # a pod that is Ready again after a blip has not started then
     return replace(clock, ready=ready, proven=clock.proven or ready >= settle, served=True, start=start)
+
+
+def _without_pod(clock: Clock, step: float, *, is_bare: bool) -> Clock:
+    """Of a worker that has no pod of the revision now. While the previous pod terminates it lacks none."""
+    if not (is_bare or clock.has_had_one):
+        return clock
+    return replace(clock, lacked=clock.lacked + (max(step, BLINK_SECONDS) if clock.ready else step))
 
 
 def _lease_followed(observed: Observed, memory: Memory, now: float) -> Memory:

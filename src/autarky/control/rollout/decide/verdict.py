@@ -21,7 +21,9 @@ The rules (docs/concepts.md, "Safety rules"):
 - An API server that has served is not rolled back for a blip: only when it was not Ready for BLIP_SECONDS in total.
 - What runs on workers is known only from their kubelets. A single worker neither causes a rollback nor prevents
   success: the node may be faulty, or belong to somebody who wants to block rollouts. Two workers, or one control node,
-  are evidence against the revision. Workers on which the previous pod does not finish terminating are none, and prevent
+  are evidence against the revision. So are two workers that have lacked a DaemonSet's pod for OWN_SECONDS in all, since
+  each is ended as soon as it is made: else they would hold up the rollout for ever. It is not condemned, as the cause
+  may be outside of it. Workers on which the previous pod does not finish terminating are no evidence, and prevent
   nothing, however many they are. A Deployment that has pods on no other node fails there, and stays.
 - A revision of which no pod is made at all for UNMADE_SECONDS is rolled back: admission refuses them, or a quota.
 - A version that breaks the skew rules (rule 4) is rolled back at once.
@@ -123,13 +125,12 @@ def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, n
     if late is not None:
         never_ran = _never_ran(observed, memory)
         return _failed(_blame(late, policy), late, memory, record, policy, now, never_ran=never_ran)
-    if memory.unmade >= max(UNMADE_SECONDS, policy.longest):
-        sentence = f"no pod of it was made within {memory.unmade:.0f} s: events of its controller say why"
+    if sentence := _lacks_pods(observed, memory, policy):
         return _failed(sentence, None, memory, record, policy, now, never_ran=True)
     if (alone := _fails_on_the_only_node(observed, memory, policy)) is not None:
         sentence = f"{_blame(alone, policy)}; a single worker causes no rollback, and no other node has a pod of it"
         return Decision(Verdict.FAILED, memory, record, sentence, alone)
-    settled = not observed.pods and not observed.nodes & observed.ending and not observed.due
+    settled = not observed.pods and not observed.waiting and not observed.due
     said = _progress(observed, memory, policy)
     return Decision(Verdict.WAIT, memory, record, said, settled=settled, left=_left(observed, memory, policy))
 
@@ -167,13 +168,15 @@ def _has_never_had_one(node: str, observed: Observed, memory: Memory, policy: Po
     """Whether it is a worker whose previous pod does not finish terminating: that says nothing about the revision, on
     however many."""
     clock = memory.clocks.get(node, NO_CLOCK)
-    stuck = node in observed.waiting & observed.ending and not clock.judged and clock.waited >= policy.longest
-    return stuck and not observed.trusts(node)
+    stuck = node in observed.waiting & observed.ending and clock.waited >= policy.longest
+    return stuck and not clock.has_had_one and not observed.trusts(node)
 
 
 def _unproven(observed: Observed, memory: Memory) -> frozenset[str]:
-    """The nodes where the revision has yet to prove itself; a worker that is not Ready now has not, whatever it was."""
-    down = {pod.node for pod in observed.pods if not pod.ready and not observed.trusts(pod.node)}
+    """The nodes where the revision has yet to prove itself; a worker whose pod is not Ready now, or not there, has not,
+    whatever it was."""
+    unready = {pod.node for pod in observed.pods if not pod.ready}
+    down = {node for node in observed.waiting | unready if not observed.trusts(node)}
     if observed.replicas is None:
         never = {node for node in observed.nodes if not memory.clocks.get(node, NO_CLOCK).proven}
     else:
@@ -209,9 +212,20 @@ def _late(observed: Observed, memory: Memory, policy: Policy) -> list[Pod]:
     return late
 
 
+def _where_none_stays(observed: Observed, memory: Memory, policy: Policy) -> frozenset[str]:
+    """The workers whose time is up though no pod is there to be late: each one is ended as soon as it is made. (Not
+    those that lack one for a moment, as when pods are deleted while their controller begins again.)"""
+    clocks = {node: memory.clocks.get(node, NO_CLOCK) for node in observed.waiting if not observed.trusts(node)}
+    return frozenset(
+        node
+        for node, clock in clocks.items()
+        if clock.lacked >= policy.own and clock.waited + clock.judged >= policy.longest
+    )
+
+
 def _not_proven_since(observed: Observed, memory: Memory, policy: Policy) -> frozenset[str]:
-    """Where the time of a pod is up, or was."""
-    now = {pod.node for pod in _late(observed, memory, policy)}
+    """Where the time of a pod is up, or was, or that of a worker on which none stays."""
+    now = {pod.node for pod in _late(observed, memory, policy)} | _where_none_stays(observed, memory, policy)
     return (memory.late | now) & _unproven(observed, memory)
 
 
@@ -220,6 +234,16 @@ def _blamed(observed: Observed, late: Sequence[Pod], memory: Memory) -> Pod | No
     trusted = [pod for pod in late if observed.trusts(pod.node)]
     enough = trusted or (late if len(memory.late) >= WITNESSES else [])
     return enough[0] if enough else None
+
+
+def _lacks_pods(observed: Observed, memory: Memory, policy: Policy) -> str:
+    """How it has failed without a pod that could be blamed; empty where it has not."""
+    if len(memory.late) >= WITNESSES and _where_none_stays(observed, memory, policy):
+        where = ", ".join(sorted(memory.late))
+        return f"it was not healthy on {where} within {policy.longest:.0f} s: no pod of it is made, or stays, there"
+    if memory.unmade >= max(UNMADE_SECONDS, policy.longest):
+        return f"no pod of it was made within {memory.unmade:.0f} s: events of its controller say why"
+    return ""
 
 
 def _fails_on_the_only_node(observed: Observed, memory: Memory, policy: Policy) -> Pod | None:
