@@ -44,9 +44,10 @@ def edit(cluster: TestCluster, workload: str, script: str) -> None:
         cluster.kubectl(*SYSTEM, "edit", workload, variables={"KUBE_EDITOR": f"sed -i -f {file.name}"})
 
 
-def adding_flag(workload: str, flag: str) -> str:
-    """The sed script that puts a flag right behind the command's name."""
-    return f"s#^\\( *\\)- {component(workload)}$#&\\n\\1- {flag}#\n"
+def adding_flag(workload: str, *flags: str) -> str:
+    """The sed script that puts them right behind the command's name."""
+    lines = "".join(f"\\n\\1- {flag}" for flag in flags)
+    return f"s#^\\( *\\)- {component(workload)}$#&{lines}#\n"
 
 
 def set_image(cluster: TestCluster, workload: str, version: str) -> None:

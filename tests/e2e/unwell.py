@@ -22,6 +22,7 @@ from autarky.render.node import KUBELET_CONFIG
 NODE = "n1"
 REMOVED_FLAG, REMOVED_GATE = "--concurrent-service-syncs=2", "--feature-gates=SidecarContainers=true"
 REMOVED_API = "networking.k8s.io/v1beta1"
+REMOVED_VERSION = "scheduling.k8s.io/v1alpha2"
 """Of 1.36; 1.37 does not know them."""
 Unwell = Callable[[TestCluster], AbstractContextManager[None]]
 
@@ -39,20 +40,36 @@ def a_removed_gate(cluster: TestCluster) -> Iterator[None]:
 
 
 @contextmanager
-def a_client_of_a_removed_api(cluster: TestCluster) -> Iterator[None]:
-    """An API that is served where somebody asks the API servers for it, and that some client uses then."""
-    with _by_hand(cluster, API, f"--runtime-config={REMOVED_API}=true"):
+def removed_apis_in_use(cluster: TestCluster) -> Iterator[None]:
+    """APIs that are served where somebody asks the API servers for them: one that some client uses then, and one in
+    whose only version something is stored."""
+    asked = (f"--runtime-config={REMOVED_API}=true,{REMOVED_VERSION}=true", "--feature-gates=GenericWorkload=true")
+    with _by_hand(cluster, API, *asked), _stored(cluster):
         cluster.kubectl("get", "--raw", f"/apis/{REMOVED_API}/ipaddresses")
         yield
 
 
 @contextmanager
-def _by_hand(cluster: TestCluster, workload: str, flag: str) -> Iterator[None]:
-    good = last_good(cluster, workload)
-    edit(cluster, workload, adding_flag(workload, flag))
+def _stored(cluster: TestCluster) -> Iterator[None]:
+    templates = [{"name": "pods", "schedulingPolicy": {"basic": {}}}]
+    kind = {"apiVersion": REMOVED_VERSION, "kind": "Workload", "metadata": {"name": "stored"}}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps({**kind, "spec": {"podGroupTemplates": templates}}))
+    counted = 'apiserver_resource_objects{group="scheduling.k8s.io",resource="workloads"} 1'
     try:
-        assert flag in template(cluster, workload)["spec"]["containers"][0]["command"]
-        cluster.wait(f"{workload} is good with {flag}", lambda: last_good(cluster, workload) != good, seconds=120)
+        # It counts once a minute.
+        cluster.wait("it is counted", lambda: counted in cluster.kubectl("get", "--raw", "/metrics"), seconds=120)
+        yield
+    finally:
+        cluster.kubectl("delete", "workloads.scheduling.k8s.io", "stored")
+
+
+@contextmanager
+def _by_hand(cluster: TestCluster, workload: str, *flags: str) -> Iterator[None]:
+    good = last_good(cluster, workload)
+    edit(cluster, workload, adding_flag(workload, *flags))
+    try:
+        assert {*flags} <= {*template(cluster, workload)["spec"]["containers"][0]["command"]}
+        cluster.wait(f"{workload} is good with {flags}", lambda: last_good(cluster, workload) != good, seconds=120)
         yield
     finally:
         cluster.kubectl(*SYSTEM, "rollout", "undo", workload)

@@ -20,7 +20,7 @@ from autarky.control.common.emulation import can_soak, minor_text
 from autarky.control.common.skew import minor_of
 from autarky.control.drift.decide import applied
 from autarky.control.rollout.decide.failures import TRY_AGAIN
-from autarky.control.upgrade.decide import checks, commands, path, reported
+from autarky.control.upgrade.decide import checks, path, reported
 from autarky.control.upgrade.decide.observed import Source
 from autarky.control.upgrade.decide.reported import State
 from autarky.control.upgrade.decide.steps import ORDER
@@ -186,7 +186,7 @@ async def refuse(
         return []
     began = context.clock.monotonic()
     while True:
-        seen = await observe(context.kube(), runs, wanted, gone=commands.resources_gone(runs, wanted))
+        seen = await observe(context.kube(), runs, wanted)
         # Images are this command's own affair.
         found = [one for one in checks.findings(replace(seen, soak=soak)) if one.name != "images"]
         if wanted == reported.former_version(plane) and wanted < runs:  # after a way back it is the later one

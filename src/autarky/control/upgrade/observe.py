@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from autarky.control.common.shapes import labels_of, within
-from autarky.control.upgrade.decide import checks_of_apis, checks_of_webhooks, configuration_files
+from autarky.control.upgrade.decide import checks_of_apis, checks_of_webhooks, commands, configuration_files
 from autarky.control.upgrade.decide.checks import Requested, Seen, Source, Stored
 from autarky.control.upgrade.decide.observed import File, Service
 from autarky.control.upgrade.decide.steps import ORDER
@@ -48,8 +48,7 @@ class _Webhooks:
     system_labels: Mapping[str, str] = field(default_factory=dict)
 
 
-async def observe(kube: Kube, runs: Version, wanted: Version, *, gone: Collection[Resource] = ()) -> Seen:
-    """gone: the resources that the wanted version serves in no version, as `removed.removed_apis` has them."""
+async def observe(kube: Kube, runs: Version, wanted: Version) -> Seen:
     unseen: dict[Source, str] = {}
     async with asyncio.TaskGroup() as group:
 
@@ -62,7 +61,7 @@ async def observe(kube: Kube, runs: Version, wanted: Version, *, gone: Collectio
         files = look(Source.FILES, _files(kube, workloads, runs), [])
         webhooks = look(Source.WEBHOOKS, _webhooks(kube), _Webhooks())
         budgets = look(Source.BUDGETS, _budgets(kube), [], BUDGETS_SECONDS)
-        metrics = look(Source.METRICS, _metrics(kube, gone), ([], []))
+        metrics = look(Source.METRICS, _metrics(kube, commands.resources_lost(runs, wanted)), ([], []))
         api_services = look(Source.API_SERVICES, kube.list("apiregistration.k8s.io/v1", "APIService"), [])
     hooks, (requested, stored) = webhooks.result(), metrics.result()
     return Seen(
@@ -139,7 +138,7 @@ async def _budgets(kube: Kube) -> list[str]:
         return [name async for budget in budgets if (name := checks_of_apis.blocks_drains(budget)) is not None]
 
 
-async def _metrics(kube: Kube, gone: Collection[Resource]) -> tuple[list[Requested], list[Stored]]:
+async def _metrics(kube: Kube, lost: Mapping[Resource, tuple[str, ...]]) -> tuple[list[Requested], list[Stored]]:
     lines = await kube.lines(METRICS_PATH, checks_of_apis.METRICS)
-    resources = [(one.group, one.version, one.name) for one in gone]
+    resources = {(one.group, one.version, one.name): others for one, others in lost.items()}
     return checks_of_apis.requested(lines), checks_of_apis.stored(lines, resources)

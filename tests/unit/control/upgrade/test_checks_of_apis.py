@@ -89,21 +89,32 @@ def test_objects_that_no_version_serves_are_an_error() -> None:
     assert core.fix.startswith("`kubectl get things -A`")
 
 
-def test_objects_that_another_version_serves_or_that_are_not_there_are_none() -> None:
-    moved = Stored("scheduling.k8s.io", "v1alpha2", "workloads", 3, ("scheduling.k8s.io/v1beta1",))
-    assert found(stored=[moved, Stored("scheduling.k8s.io", "v1alpha2", "podgroups", 0)]) == []
+def test_objects_stored_in_a_version_that_cannot_be_read_are_an_error_also_where_another_one_is_served() -> None:
+    versions = ("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3")
+    one = only(stored=[Stored("scheduling.k8s.io", "v1alpha2", "workloads", 3, versions)])
+    expected = (
+        "there are 3 workloads of scheduling.k8s.io/v1alpha2, and v1.37.1 cannot read what is stored in that version"
+    )
+    assert short(one) == ("apis", expected, False)
+    assert one.fix.startswith("`kubectl get workloads.v1alpha2.scheduling.k8s.io -A` shows them")
+    assert one.fix.endswith("write them after the upgrade in scheduling.k8s.io/v1beta1")
+
+
+def test_objects_that_are_not_there_are_none() -> None:
+    assert found(stored=[Stored("scheduling.k8s.io", "v1alpha2", "podgroups", 0)]) == []
 
 
 def test_objects_are_counted_by_the_api_server() -> None:
-    gone = [("scheduling.k8s.io", "v1alpha2", "workloads"), ("scheduling.k8s.io", "v1alpha2", "podgroups")]
+    others = ("scheduling.k8s.io/v1beta1",)
+    lost = {("scheduling.k8s.io", "v1alpha2", "workloads"): others, ("scheduling.k8s.io", "v1alpha2", "podgroups"): ()}
     lines = [
         'apiserver_resource_objects{group="scheduling.k8s.io",resource="workloads"} 3',
         'apiserver_resource_objects{group="scheduling.k8s.io",resource="podgroups"} -1',
         'apiserver_resource_objects{group="",resource="pods"} 1.2e+01',
     ]
-    assert stored(lines, gone) == [Stored("scheduling.k8s.io", "v1alpha2", "workloads", 3)]
-    assert stored(lines, [("", "v1", "pods")]) == [Stored("", "v1", "pods", 12)]
-    assert stored(['apiserver_resource_objects{group="",resource="pods"} +Inf'], [("", "v1", "pods")]) == []
+    assert stored(lines, lost) == [Stored("scheduling.k8s.io", "v1alpha2", "workloads", 3, others)]
+    assert stored(lines, {("", "v1", "pods"): ()}) == [Stored("", "v1", "pods", 12)]
+    assert stored(['apiserver_resource_objects{group="",resource="pods"} +Inf'], {("", "v1", "pods"): ()}) == []
     assert lines[0].startswith(METRICS)
 
 

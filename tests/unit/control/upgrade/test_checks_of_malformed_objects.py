@@ -107,11 +107,11 @@ def test_whatever_is_read_on_the_way(hook: Any, endpoints: Any, budget: Any, lin
     checks_of_webhooks.has_ready_endpoint(endpoints)
     checks_of_apis.blocks_drains(budget)
     checks_of_apis.requested(lines)
-    checks_of_apis.stored(lines, [("", "v1", "pods")])
+    checks_of_apis.stored(lines, {("", "v1", "pods"): ()})
 
 
 @given(st.text(), st.text())
 def test_whatever_a_metric_says(labels: str, value: str) -> None:
     lines = [f"{metric}{labels}}} {value}" for metric in checks_of_apis.METRICS]
     checks_of_apis.requested(lines)
-    checks_of_apis.stored(lines, [("", "v1", "pods")])
+    checks_of_apis.stored(lines, {("", "v1", "pods"): ()})

@@ -255,7 +255,7 @@ def test_a_new_version_of_which_nothing_is_known_is_a_warning_and_not_as_one_tha
         "read in the release notes of Kubernetes what was removed",
         warning=True,
     )
-    assert list(commands.resources_gone(RUNS, UNKNOWN)) == []
+    assert commands.resources_lost(RUNS, UNKNOWN) == {}
 
 
 def test_from_a_version_of_which_nothing_is_known_the_new_one_judges_what_it_can() -> None:

@@ -422,9 +422,25 @@ def test_other_versions_come_in_the_order_in_which_to_take_them() -> None:
     assert removed.moved == {lost: ("a/v2", "a/v1beta2", "a/v1beta1", "a/odd", "a/v1alpha1", "a/v1")}
 
 
+def test_what_is_stored_can_be_read_by_a_version_that_has_a_type_for_one_of_those_in_which_it_may_be() -> None:
+    before = {Resource(f"a/{version}", "jobs"): Served.DEFAULT for version in ("v1alpha1", "v1beta1")}
+    old = replace(OLD, resources=before)
+    after = {Resource("a/v1", "jobs"): Served.DEFAULT}
+
+    def unreadable(*registered: str) -> tuple[Resource, ...]:
+        return removed_apis(old, replace(NEW, resources=after, registered=frozenset(registered))).unreadable
+
+    assert unreadable("a/v1") == tuple(sorted(before))
+    assert unreadable("a/v1", "a/v1beta1") == ()
+
+
 def test_between_the_releases_that_there_are() -> None:
     removed = removed_apis(OLD, NEW)
     assert removed.gone == ()
+    assert [str(one) for one in removed.unreadable] == [
+        "podgroups of scheduling.k8s.io/v1alpha2",
+        "workloads of scheduling.k8s.io/v1alpha2",
+    ]
     assert removed.moved[Resource("storage.k8s.io/v1beta1", "volumeattributesclasses")] == ("storage.k8s.io/v1",)
     assert OLD.resources[Resource("networking.k8s.io/v1beta1", "ipaddresses")] is Served.RUNTIME_CONFIG
     back = removed_apis(NEW, OLD)

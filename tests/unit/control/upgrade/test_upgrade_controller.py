@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -21,7 +21,6 @@ from autarky.control.upgrade.decide.checks_of_plane import REQUIRED
 from autarky.control.upgrade.decide.observed import PASSES, Seen
 from autarky.control.upgrade.decide.reported import State
 from autarky.control.upgrade.decide.steps import ORDER
-from autarky.control.upgrade.decide.surface import Resource
 from autarky.control.upgrade.decide.templates import with_tag
 from autarky.control.upgrade.observe import observe
 from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, KUBE_PROXY, SCHEDULER
@@ -316,9 +315,9 @@ async def test_a_worker_without_the_former_image_does_not_keep_a_complete_one_fr
 async def test_it_looks_at_the_cluster_every_few_seconds_at_most(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = list[float]()
 
-    async def counted(kube: Kube, *versions: Version, gone: Collection[Resource]) -> Seen:
+    async def counted(kube: Kube, *versions: Version) -> Seen:
         looks.append(asyncio.get_running_loop().time())
-        return await observe(kube, *versions, gone=gone)
+        return await observe(kube, *versions)
 
     monkeypatch.setattr("autarky.control.upgrade.operator.upgrade.observe", counted)
     await scene.settles()

@@ -36,14 +36,20 @@ def apis(seen: Seen) -> Iterator[Finding]:
             " `kubectl -n kube-system rollout restart ds/kube-apiserver`: API servers remember until they start again",
         )
     for stored in seen.stored:
-        if stored.count > 0 and not stored.others:
+        if stored.count > 0:
             kind = f"{stored.resource}.{stored.version}.{stored.group}" if stored.group else stored.resource
             what = f"{stored.count} {stored.resource} of {_group_version(stored.group, stored.version)}"
-            yield Finding(
-                "apis",
-                f"there are {what}, and {seen.wanted} serves them in no version",
-                f"`kubectl get {kind} -A` shows them: delete them, and write what they say in another way first",
-            )
+            yield Finding("apis", *_lost(stored, f"there are {what}, and {seen.wanted}", f"`kubectl get {kind} -A`"))
+
+
+def _lost(stored: Stored, what: str, shown: str) -> tuple[str, str]:
+    """(sentence, fix)"""
+    if not stored.others:
+        fix = f"{shown} shows them: delete them, and write what they say in another way first"
+        return f"{what} serves them in no version", fix
+    then = f"after the upgrade in {stored.others[0]}"
+    keep = f"{shown} shows them: keep what they say, delete them, and write them {then}"
+    return f"{what} cannot read what is stored in that version", keep
 
 
 def _asked_for_in_vain(seen: Seen) -> Iterator[Requested]:
@@ -103,16 +109,18 @@ def requested(lines: Iterable[str]) -> list[Requested]:
     return found
 
 
-def stored(lines: Collection[str], gone: Iterable[Resource]) -> list[Stored]:
-    """How many objects there are of resources that the wanted version serves in no version. Those of which the API
-    server counts none, or does not know how many (-1), are left out."""
+def stored(lines: Collection[str], lost: Mapping[Resource, tuple[str, ...]]) -> list[Stored]:
+    """How many objects there are of resources that the wanted version serves in no version, or cannot read → in which
+    it serves the resource. Those of which the API server counts none, or does not know how many (-1), are left out."""
     counts = {
         (labels.get("group", ""), labels.get("resource", "")): int(value)
         for labels, value in _series(lines, OBJECTS)
         if 0 < value < 1e12
     }
     return [
-        Stored(group, version, name, counts[group, name]) for group, version, name in gone if (group, name) in counts
+        Stored(group, version, name, counts[group, name], others)
+        for (group, version, name), others in lost.items()
+        if (group, name) in counts
     ]
 
 

@@ -7,7 +7,7 @@ Contract: what is not known of a version is a warning; it refuses nothing. Retur
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from autarky.control.common.shapes import items, mapping, texts, within
@@ -21,10 +21,14 @@ COMMANDS, FILES = "commands", "configurations"
 _READ_IT = "compare its apiVersion, its kind and its feature gates with the release notes of Kubernetes"
 
 
-def resources_gone(runs: Version, wanted: Version) -> Collection[Resource]:
-    """Those that no version of the wanted one's API has; none where nothing is known of one of them."""
+def resources_lost(runs: Version, wanted: Version) -> Mapping[Resource, tuple[str, ...]]:
+    """Those whose objects the wanted version serves no longer, or cannot read → the group versions in which it serves
+    the resource; none where nothing is known of one of them."""
     old, new = surface_of(runs), surface_of(wanted)
-    return () if old is None or new is None else removed_apis(old, new).gone
+    if old is None or new is None:
+        return {}
+    removed = removed_apis(old, new)
+    return {**dict.fromkeys(removed.gone, ()), **{one: removed.moved[one] for one in removed.unreadable}}
 
 
 def findings(seen: Seen) -> Iterator[Finding]:

@@ -59,8 +59,8 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Objects of a resource of which the wanted version does not serve that version. others: the group versions with
-    which it still serves them."""
+    """Objects of a resource that the wanted version does not serve, or that it cannot read since it has no type for the
+    version they are stored in. others: the group versions in which it serves the resource."""
 
     group: str
     version: str

@@ -44,10 +44,12 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class RemovedApis:
     """gone: no version of its group has the resource any more. moved: resource → the group versions that still have it,
-    what is served by default first, then the most stable."""
+    what is served by default first, then the most stable. unreadable: those of moved whose objects are in etcd in a
+    version that the new API server has no type for: it fails to read them, whatever it serves."""
 
     gone: tuple[Resource, ...]
     moved: Mapping[Resource, tuple[str, ...]]
+    unreadable: tuple[Resource, ...] = ()
 
 
 def not_understood(commands: Mapping[str, Iterable[Sequence[str]]], old: Surface | None, new: Surface) -> list[Finding]:
@@ -210,9 +212,11 @@ def removed_apis(old: Surface, new: Surface) -> RemovedApis:
     """What the old version serves, in any way, and the new one cannot serve at all. How the old one serves it is in its
     `resources`. Moves to another group are not followed: the same name there may be something else."""
     elsewhere = {one: _versions_with(new, one) for one in sorted(old.resources.keys() - new.resources.keys())}
+    moved = {one: versions for one, versions in elsewhere.items() if versions}
     return RemovedApis(
         tuple(one for one, versions in elsewhere.items() if not versions),
-        {one: versions for one, versions in elsewhere.items() if versions},
+        moved,
+        tuple(one for one in moved if new.registered.isdisjoint(_versions_with(old, one))),
     )
 
 

@@ -30,7 +30,7 @@ from autarky.control.drift.decide import applied
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.rollout.operator.workloads import workload
 from autarky.control.status.decide import Unapplied
-from autarky.control.upgrade.decide import checks, commands, path, reported, steps
+from autarky.control.upgrade.decide import checks, path, reported, steps
 from autarky.control.upgrade.decide.observed import Finding
 from autarky.control.upgrade.decide.reported import Report, State, parsed
 from autarky.control.upgrade.decide.soak import SoakClock
@@ -184,7 +184,7 @@ class Upgrade(ClusterController):
         return max(LOOK_SECONDS, before.next_in(self.clock.monotonic()))
 
     async def _look(self, plane: Object, runs: Version, wanted: Version, erring: float | None) -> _Checked:
-        seen = await observe(self.kube, runs, wanted, gone=commands.resources_gone(runs, wanted))
+        seen = await observe(self.kube, runs, wanted)
         soak = reported.soak_seconds(plane)
         found = checks.findings(replace(seen, soak=soak))
         if wanted == self.former and wanted < runs:  # after a way back the former one is the later one
