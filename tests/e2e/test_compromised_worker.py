@@ -175,7 +175,7 @@ def test_a_worker_that_floods_the_api_with_long_pods_neither_ends_nor_blinds_the
     try:
         names = worker.floods(worker.credential("kubelet-client"), FLOOD)
         cluster.kubectl(*SYSTEM, "rollout", "restart", "deploy/autarky-operator")
-        cluster.kubectl(*SYSTEM, "rollout", "status", "deploy/autarky-operator", "--timeout=120s")
+        cluster.kubectl(*SYSTEM, "rollout", "status", "deploy/autarky-operator", "--timeout=240s")
         began = time.monotonic()
         _its_requests_are_not_approved(cluster, worker)  # it is the operator that judges them
         show(f"{time.monotonic() - began:.1f} s until its requests were judged, beside {FLOOD} long pods")

@@ -168,7 +168,7 @@ def test_an_operator_that_stands_still_is_ended_by_its_kubelet(cluster: TestClus
     before = cluster.kubectl(*SYSTEM, "get", "pods", *restarts)
     cluster.shell("n1", "pkill -STOP -f '[a]utarky.agents.operator'")
     cluster.wait("it is restarted", lambda: cluster.kubectl(*SYSTEM, "get", "pods", *restarts) != before, seconds=240)
-    cluster.kubectl(*SYSTEM, "rollout", "status", "deploy/autarky-operator", "--timeout=60s")
+    cluster.kubectl(*SYSTEM, "rollout", "status", "deploy/autarky-operator", "--timeout=180s")
 
 
 def test_what_time_is_noted_beside_the_boot_decides_nothing(cluster: TestCluster) -> None:
