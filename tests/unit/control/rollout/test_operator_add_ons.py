@@ -200,6 +200,21 @@ async def test_two_workers_that_end_each_pod_at_once_take_flannel_back_and_it_ma
     assert (await world.image("DaemonSet", NETWORK)).endswith("v1.2.0"), "it was not condemned"
 
 
+@pytest.mark.parametrize(("wanted_on", "is_kept"), [(1, True), (3, False)])
+async def test_workers_that_an_affinity_keeps_it_from_are_no_evidence_against_it(world, wanted_on, is_kept):
+    """Its controller says on how many nodes it wants one, and an affinity of somebody's is nothing of ours."""
+    for name in ("w1", "w2"):
+        world.node(name, control=False)
+    await with_good(world, NETWORK, "n1", "w1", "w2")
+    wanted = await rolls_out(world, NETWORK, "v1.2.0", "n1")
+    live = world.kube._objects["apps/v1", "DaemonSet", SYSTEM, NETWORK]
+    world.kube.put({**live, "status": {**live["status"], "desiredNumberScheduled": wanted_on}})
+    async with world.operator() as duty:
+        await rounds(duty, 95)
+    assert (duty.kept[NETWORK].template == wanted) is is_kept
+    assert (await world.image("DaemonSet", NETWORK)).endswith("v1.2.0" if is_kept else "v1.1.0")
+
+
 async def test_a_worker_that_ends_its_pod_at_once_blocks_no_flannel_and_one_with_a_former_pod_is_waited_for(world):
     world.node("w1", control=False)
     good = await with_good(world, NETWORK, "n1", "w1")

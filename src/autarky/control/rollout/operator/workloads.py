@@ -90,6 +90,8 @@ def observe(
         nodes &= trusted
     seen = [pod for pod in new if pod["spec"].get("nodeName") in nodes]
     bare = nodes - _with_hosted(pods) if component.kind == "DaemonSet" else frozenset()
+    if _has_all(live, pods):  # an affinity keeps it from the others
+        nodes, bare = nodes - (bare - trusted), bare & trusted
     # A pod that never ends on a worker keeps no controller from making others.
     could_make = anywhere or not ending or bool(bare & trusted)
     return Observed(
@@ -217,6 +219,12 @@ def _ending(pods: Iterable[Object]) -> frozenset[str]:
     return frozenset(
         pod["spec"].get("nodeName", "") for pod in pods if _ends(pod) and _label(pod, SLOT_LABEL) != STANDBY
     )
+
+
+def _has_all(live: Object, pods: Iterable[Object]) -> bool:
+    """Whether there is a pod of the DaemonSet on as many nodes as its controller wants it on."""
+    wanted = (live.get("status") or {}).get("desiredNumberScheduled")
+    return wanted is not None and len(_with_hosted(pods) - {None}) >= wanted
 
 
 def _with_hosted(pods: Iterable[Object]) -> frozenset[str | None]:
