@@ -296,6 +296,44 @@ class KeptImages(Protocol):
     async def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file of an image: its size in bytes, and where the content begins in which layer (its digest), as unpacked."""
+
+    size: int
+    layer: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundImage:
+    """digest: of its manifest, which says what it contains. files: by path, as it was asked for."""
+
+    reference: str
+    digest: str
+    files: Mapping[str, FoundFile]
+
+
+class ImageFiles(Protocol):
+    """Files of the images that this node has, read out of their layers: no container, no mount, no privilege, and a few
+    MiB of memory, however large they are.
+
+    Raises like Cri; UserError, which names the fix, for an image that is not there or cannot give these files.
+    """
+
+    async def find(self, reference: str, paths: Collection[str]) -> FoundImage:
+        """Find regular files. UserError where one of them is absent, or something else is in its place."""
+        ...
+
+    async def read(self, found: FoundImage, into: Mapping[str, Callable[[bytes], object]]) -> None:
+        """Give the content of found files (path → what takes it) piece by piece, one file after the other, in another
+        thread, which has ended on return. What was given counts only if this returns: digests are verified last. What
+        `into` raises is raised."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class Clock(Protocol):
     """Time, so that tests can own it. `monotonic` for waiting, `time` for stamps; both in seconds."""
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61utarky/cri/containerd.proto\x12\x12\x61utarky.containerd\"\x07\n\x05\x45mpty\">\n\nDescriptor\x12\x12\n\nmedia_type\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x0c\n\x04size\x18\x03 \x01(\x03\"\xab\x01\n\x05Image\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x35\n\x06labels\x18\x02 \x03(\x0b\x32%.autarky.containerd.Image.LabelsEntry\x12.\n\x06target\x18\x03 \x01(\x0b\x32\x1e.autarky.containerd.Descriptor\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x13\n\x11ListImagesRequest\"?\n\x12ListImagesResponse\x12)\n\x06images\x18\x01 \x03(\x0b\x32\x19.autarky.containerd.Image\">\n\x12\x43reateImageRequest\x12(\n\x05image\x18\x01 \x01(\x0b\x32\x19.autarky.containerd.Image\"?\n\x13\x43reateImageResponse\x12(\n\x05image\x18\x01 \x01(\x0b\x32\x19.autarky.containerd.Image\"\x1a\n\tFieldMask\x12\r\n\x05paths\x18\x01 \x03(\t\"r\n\x12UpdateImageRequest\x12(\n\x05image\x18\x01 \x01(\x0b\x32\x19.autarky.containerd.Image\x12\x32\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1d.autarky.containerd.FieldMask\"?\n\x13UpdateImageResponse\x12(\n\x05image\x18\x01 \x01(\x0b\x32\x19.autarky.containerd.Image\"$\n\x12\x43ontentInfoRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"\x15\n\x13\x43ontentInfoResponse\"y\n\x05Lease\x12\n\n\x02id\x18\x01 \x01(\t\x12\x35\n\x06labels\x18\x03 \x03(\x0b\x32%.autarky.containerd.Lease.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x93\x01\n\x12\x43reateLeaseRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x42\n\x06labels\x18\x03 \x03(\x0b\x32\x32.autarky.containerd.CreateLeaseRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"?\n\x13\x43reateLeaseResponse\x12(\n\x05lease\x18\x01 \x01(\x0b\x32\x19.autarky.containerd.Lease\" \n\x12\x44\x65leteLeaseRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x13\n\x11ListLeasesRequest\"?\n\x12ListLeasesResponse\x12)\n\x06leases\x18\x01 \x03(\x0b\x32\x19.autarky.containerd.Lease\"$\n\x08Resource\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\"P\n\x12\x41\x64\x64ResourceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12.\n\x08resource\x18\x02 \x01(\x0b\x32\x1c.autarky.containerd.Resourceb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61utarky/cri/containerd.proto\x12\x12\x61utarky.containerd\"\x07\n\x05\x45mpty\">\n\nDescriptor\x12\x12\n\nmedia_type\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x0c\n\x04size\x18\x03 \x01(\x03\"\xab\x01\n\x05Image\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x35\n\x06labels\x18\x02 \x03(\x0b\x32%.autarky.containerd.Image.LabelsEntry\x12.\n\x06target\x18\x03 \x01(\x0b\x32\x1e.autarky.containerd.Descriptor\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x13\n\x11ListImagesRequest\"?\n\x12ListImagesResponse\x12)\n\x06images\x18\x01 \x03(\x0b\x32\x19.autarky.containerd.Image\">\n\x12\x43reateImageRequest\x12(\n\x05image\x18\x01 \x01(\x0b\x32\x19.autarky.containerd.Image\"?\n\x13\x43reateImageResponse\x12(\n\x05image\x18\x01 \x01(\x0b\x32\x19.autarky.containerd.Image\"\x1a\n\tFieldMask\x12\r\n\x05paths\x18\x01 \x03(\t\"r\n\x12UpdateImageRequest\x12(\n\x05image\x18\x01 \x01(\x0b\x32\x19.autarky.containerd.Image\x12\x32\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1d.autarky.containerd.FieldMask\"?\n\x13UpdateImageResponse\x12(\n\x05image\x18\x01 \x01(\x0b\x32\x19.autarky.containerd.Image\"$\n\x12\x43ontentInfoRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"+\n\x0b\x43ontentInfo\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x03\"D\n\x13\x43ontentInfoResponse\x12-\n\x04info\x18\x01 \x01(\x0b\x32\x1f.autarky.containerd.ContentInfo\"B\n\x12ReadContentRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\"3\n\x13ReadContentResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"y\n\x05Lease\x12\n\n\x02id\x18\x01 \x01(\t\x12\x35\n\x06labels\x18\x03 \x03(\x0b\x32%.autarky.containerd.Lease.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x93\x01\n\x12\x43reateLeaseRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x42\n\x06labels\x18\x03 \x03(\x0b\x32\x32.autarky.containerd.CreateLeaseRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"?\n\x13\x43reateLeaseResponse\x12(\n\x05lease\x18\x01 \x01(\x0b\x32\x19.autarky.containerd.Lease\" \n\x12\x44\x65leteLeaseRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x13\n\x11ListLeasesRequest\"?\n\x12ListLeasesResponse\x12)\n\x06leases\x18\x01 \x03(\x0b\x32\x19.autarky.containerd.Lease\"$\n\x08Resource\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\"P\n\x12\x41\x64\x64ResourceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12.\n\x08resource\x18\x02 \x01(\x0b\x32\x1c.autarky.containerd.Resourceb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -61,26 +61,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPDATEIMAGERESPONSE']._serialized_end=721
   _globals['_CONTENTINFOREQUEST']._serialized_start=723
   _globals['_CONTENTINFOREQUEST']._serialized_end=759
-  _globals['_CONTENTINFORESPONSE']._serialized_start=761
-  _globals['_CONTENTINFORESPONSE']._serialized_end=782
-  _globals['_LEASE']._serialized_start=784
-  _globals['_LEASE']._serialized_end=905
+  _globals['_CONTENTINFO']._serialized_start=761
+  _globals['_CONTENTINFO']._serialized_end=804
+  _globals['_CONTENTINFORESPONSE']._serialized_start=806
+  _globals['_CONTENTINFORESPONSE']._serialized_end=874
+  _globals['_READCONTENTREQUEST']._serialized_start=876
+  _globals['_READCONTENTREQUEST']._serialized_end=942
+  _globals['_READCONTENTRESPONSE']._serialized_start=944
+  _globals['_READCONTENTRESPONSE']._serialized_end=995
+  _globals['_LEASE']._serialized_start=997
+  _globals['_LEASE']._serialized_end=1118
   _globals['_LEASE_LABELSENTRY']._serialized_start=252
   _globals['_LEASE_LABELSENTRY']._serialized_end=297
-  _globals['_CREATELEASEREQUEST']._serialized_start=908
-  _globals['_CREATELEASEREQUEST']._serialized_end=1055
+  _globals['_CREATELEASEREQUEST']._serialized_start=1121
+  _globals['_CREATELEASEREQUEST']._serialized_end=1268
   _globals['_CREATELEASEREQUEST_LABELSENTRY']._serialized_start=252
   _globals['_CREATELEASEREQUEST_LABELSENTRY']._serialized_end=297
-  _globals['_CREATELEASERESPONSE']._serialized_start=1057
-  _globals['_CREATELEASERESPONSE']._serialized_end=1120
-  _globals['_DELETELEASEREQUEST']._serialized_start=1122
-  _globals['_DELETELEASEREQUEST']._serialized_end=1154
-  _globals['_LISTLEASESREQUEST']._serialized_start=1156
-  _globals['_LISTLEASESREQUEST']._serialized_end=1175
-  _globals['_LISTLEASESRESPONSE']._serialized_start=1177
-  _globals['_LISTLEASESRESPONSE']._serialized_end=1240
-  _globals['_RESOURCE']._serialized_start=1242
-  _globals['_RESOURCE']._serialized_end=1278
-  _globals['_ADDRESOURCEREQUEST']._serialized_start=1280
-  _globals['_ADDRESOURCEREQUEST']._serialized_end=1360
+  _globals['_CREATELEASERESPONSE']._serialized_start=1270
+  _globals['_CREATELEASERESPONSE']._serialized_end=1333
+  _globals['_DELETELEASEREQUEST']._serialized_start=1335
+  _globals['_DELETELEASEREQUEST']._serialized_end=1367
+  _globals['_LISTLEASESREQUEST']._serialized_start=1369
+  _globals['_LISTLEASESREQUEST']._serialized_end=1388
+  _globals['_LISTLEASESRESPONSE']._serialized_start=1390
+  _globals['_LISTLEASESRESPONSE']._serialized_end=1453
+  _globals['_RESOURCE']._serialized_start=1455
+  _globals['_RESOURCE']._serialized_end=1491
+  _globals['_ADDRESOURCEREQUEST']._serialized_start=1493
+  _globals['_ADDRESOURCEREQUEST']._serialized_end=1573
 # @@protoc_insertion_point(module_scope)

@@ -14,6 +14,7 @@ from autarky.cri import containerd_pb2, runtime_pb2
 _TYPES = {
     FieldDescriptor.TYPE_STRING: "string",
     FieldDescriptor.TYPE_BOOL: "bool",
+    FieldDescriptor.TYPE_BYTES: "bytes",
     FieldDescriptor.TYPE_INT32: "int32",
     FieldDescriptor.TYPE_INT64: "int64",
     FieldDescriptor.TYPE_UINT32: "uint32",

@@ -1,0 +1,1 @@
+"""The kubelets: their version and settings, changed through the API, with a way back."""

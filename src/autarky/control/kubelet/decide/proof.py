@@ -1,0 +1,108 @@
+"""Whether a kubelet that was switched is as it has to be: the verdict that the host's script waits for. Pure.
+
+Contract: GOOD once all of this has been seen without a break for PROVEN_SECONDS, of the kubelet that runs since the
+switch: it is healthy (`hosts.decide.kubelet_restart`), its Node shows the wanted version, and no pod was harmed: each
+sandbox that was ready before is still ready, unless its pod has ended or is on its way out, for which nobody blames a
+kubelet. WAIT while the API does not answer: that says nothing of the kubelet (rule 9), and the script's clock stands
+still. UNPROVEN otherwise: at its limit the script goes back, and says what was missing. A kubelet that keeps exiting is
+seen by the script itself.
+
+Danger: a kubelet that is silent must not look like an API that is. Whether the API answers is asked of the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from autarky.control.common.shapes import some
+from autarky.control.hosts.decide import kubelet_restart
+from autarky.model.versions import Version
+
+PROVEN_SECONDS = 10.0
+"""As long as a kubelet takes between two renewals of its lease."""
+LOOK_SECONDS = 5.0
+"""The most between two looks without a break."""
+
+
+class Verdict(StrEnum):
+    """The values are the words in the script's file."""
+
+    GOOD = "good"
+    WAIT = "wait"
+    UNPROVEN = "unproven"
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Noted right before the switch. ready: whether its Node was Ready. sandboxes: those that were ready → the uid of
+    the pod, as the runtime has it."""
+
+    ready: bool = True
+    sandboxes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """answers: whether the API does, with etcd behind it. healthy, heartbeat, ready: as in kubelet_restart. version:
+    that its Node shows. sandboxes: those that are ready; None where the runtime does not say. living: uids of the pods
+    that exist, have not ended, and are not being deleted; None where that is not known."""
+
+    answers: bool
+    healthy: bool | None
+    heartbeat: bool
+    ready: bool
+    version: Version | None
+    sandboxes: frozenset[str] | None
+    living: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """since: when (monotonic seconds) nothing was missing any more; last: when that was seen last."""
+
+    since: float | None = None
+    last: float = 0.0
+
+    def well(self, now: float) -> Memory:
+        """What nobody has looked at for a while may have been anything meanwhile."""
+        begins = self.since is None or now - self.last > LOOK_SECONDS
+        return Memory(now if begins else self.since, now)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    memory: Memory
+    verdict: Verdict
+    sentence: str
+
+
+def decide(seen: Seen, before: Before, wanted: Version, memory: Memory, now: float) -> Decision:
+    """`now`: monotonic seconds."""
+    if not seen.answers:
+        return Decision(Memory(), Verdict.WAIT, "the API does not answer")
+    if missing := _missing(seen, before, wanted):
+        return Decision(Memory(), Verdict.UNPROVEN, missing)
+    memory = memory.well(now)
+    if memory.since is None or now - memory.since < PROVEN_SECONDS:
+        return Decision(memory, Verdict.UNPROVEN, f"it has not been well for {PROVEN_SECONDS:.0f} s yet")
+    return Decision(memory, Verdict.GOOD, f"it runs {wanted}, and no pod was harmed")
+
+
+def _missing(seen: Seen, before: Before, wanted: Version) -> str:
+    """What is not as it has to be, as clauses; empty where nothing is missing."""
+    kubelet = kubelet_restart.Seen(True, 0, seen.healthy, seen.heartbeat, seen.ready)
+    found = [kubelet_restart.judge(kubelet, was_ready=before.ready).missing]
+    if seen.version != wanted:
+        found.append(f"its Node shows {seen.version or 'no version'}, not {wanted}")
+    if seen.sandboxes is None or seen.living is None:
+        found.append("it is not known which pods run")
+    elif harmed := _harmed(before, seen.sandboxes, seen.living):
+        found.append(f"the sandbox of {some(harmed)} is gone")
+    return " and ".join(one for one in found if one)
+
+
+def _harmed(before: Before, ready: frozenset[str], living: frozenset[str]) -> set[str]:
+    """The pods, by their uids."""
+    return {uid for sandbox, uid in before.sandboxes.items() if sandbox not in ready and uid in living}

@@ -1,0 +1,1 @@
+"""What the node agent does for this subject."""

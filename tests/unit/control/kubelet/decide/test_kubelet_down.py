@@ -1,0 +1,49 @@
+"""Which kubelets the control plane waits for before it goes down a minor."""
+
+from __future__ import annotations
+
+from autarky.control.kubelet.decide.down import LAGS_SECONDS, Decision, decide
+from autarky.control.kubelet.decide.turns import LATE_SECONDS
+
+CONTROL = {"c1", "c2"}
+
+
+def down(
+    *above: str, before: Decision | None = None, now: float = 0.0, away: str = "", minor: str = "1.36"
+) -> Decision:
+    memory = None if before is None else before.memory
+    return decide(frozenset(above), CONTROL, away.split(), memory, now, minor=minor, drain_seconds=100)
+
+
+def test_it_waits_for_all_that_are_above():
+    assert down("w1", "c1").waits == ("c1", "w1")
+    assert down().waits == ()
+
+
+def test_not_for_a_worker_that_is_away_but_for_a_control_node_that_is():
+    found = down("w1", "c1", away="w1 c1")
+    assert (found.waits, found.passed) == (("c1",), ("w1",))
+
+
+def test_not_for_workers_of_whom_none_has_come_down_for_long_and_for_control_nodes_without_end():
+    first = down("w1", "w2", "c1")
+    late = LAGS_SECONDS + 100
+    assert down("w1", "w2", "c1", before=first, now=late - 1).passed == ()
+    found = down("w1", "w2", "c1", before=first, now=late)
+    assert (found.waits, found.passed) == (("c1",), ("w1", "w2"))
+
+
+def test_each_that_comes_down_gives_the_others_more_time_but_only_once():
+    found = down("w2", before=down("w1", "w2"), now=LAGS_SECONDS)
+    assert down("w2", before=found, now=LAGS_SECONDS + 200).waits == ("w2",)
+    again = down("w2", before=down("w1", "w2", before=found, now=2 * LAGS_SECONDS), now=2 * LAGS_SECONDS + 100)
+    assert again.passed == ("w2",), "w1 was up again and down again"
+
+
+def test_another_minor_is_another_way():
+    late = LAGS_SECONDS + 100
+    assert down("w1", before=down("w1"), now=late, minor="1.35").waits == ("w1",)
+
+
+def test_a_worker_that_lags_has_lost_its_turn_long_before_that():
+    assert LAGS_SECONDS >= 2 * LATE_SECONDS

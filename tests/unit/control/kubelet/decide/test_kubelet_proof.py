@@ -1,0 +1,99 @@
+"""When a kubelet that was switched has proven itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autarky.control.kubelet.decide.proof import (
+    LOOK_SECONDS,
+    PROVEN_SECONDS,
+    Before,
+    Decision,
+    Memory,
+    Seen,
+    Verdict,
+    decide,
+)
+from autarky.model.versions import Version
+
+V36, V37 = Version(1, 36, 4), Version(1, 37, 1)
+BEFORE = Before(ready=True, sandboxes={"s1": "u1", "s2": "u2"})
+WELL = Seen(
+    answers=True,
+    healthy=True,
+    heartbeat=True,
+    ready=True,
+    version=V37,
+    sandboxes=frozenset({"s1", "s2", "s3"}),
+    living=frozenset({"u1", "u2", "u3"}),
+)
+
+
+def after(seconds: float, seen: Seen = WELL, before: Before = BEFORE, *, step: float = 1.0) -> Decision:
+    """The same is seen all the time."""
+    now, decision = 0.0, decide(seen, before, V37, Memory(), 0.0)
+    while now < seconds:
+        now += step
+        decision = decide(seen, before, V37, decision.memory, now)
+    return decision
+
+
+def test_it_is_good_when_all_is_well_for_a_while():
+    assert after(PROVEN_SECONDS - 1).verdict is Verdict.UNPROVEN
+    assert after(PROVEN_SECONDS).verdict is Verdict.GOOD
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        ({"healthy": False}, "it does not report that it is healthy"),
+        ({"heartbeat": False}, "no heartbeat"),
+        ({"ready": False}, "not Ready"),
+        ({"version": V36}, "its Node shows v1.36.4, not v1.37.1"),
+        ({"version": None}, "its Node shows no version"),
+        ({"sandboxes": None}, "it is not known which pods run"),
+        ({"living": None}, "it is not known which pods run"),
+        ({"sandboxes": frozenset({"s1"})}, "the sandbox of u2 is gone"),
+        ({"sandboxes": frozenset({"other"})}, "the sandbox of u1, u2 is gone"),
+    ],
+)
+def test_what_is_missing_is_said_and_it_is_never_good(changes, missing):
+    decision = after(5 * PROVEN_SECONDS, replace(WELL, **changes))
+    assert decision.verdict is Verdict.UNPROVEN
+    assert missing in decision.sentence
+
+
+def test_a_pod_that_has_ended_or_is_deleted_is_not_blamed_on_the_kubelet():
+    seen = replace(WELL, sandboxes=frozenset({"s1"}), living=frozenset({"u1"}))
+    assert after(PROVEN_SECONDS, seen).verdict is Verdict.GOOD
+
+
+def test_a_node_that_was_not_ready_before_need_not_be():
+    assert after(PROVEN_SECONDS, replace(WELL, ready=False), replace(BEFORE, ready=False)).verdict is Verdict.GOOD
+
+
+def test_health_that_nobody_can_ask_for_is_no_failure():
+    assert after(PROVEN_SECONDS, replace(WELL, healthy=None)).verdict is Verdict.GOOD
+
+
+def test_while_the_api_is_away_nothing_is_said_of_the_kubelet():
+    """Rule 9."""
+    for seen in (replace(WELL, answers=False), replace(WELL, answers=False, healthy=False, sandboxes=frozenset())):
+        assert after(5 * PROVEN_SECONDS, seen).verdict is Verdict.WAIT
+
+
+@pytest.mark.parametrize("worse", [{"ready": False}, {"answers": False}, {"version": V36}])
+def test_a_break_begins_it_again(worse):
+    decision = after(PROVEN_SECONDS - 1)
+    broken = decide(replace(WELL, **worse), BEFORE, V37, decision.memory, PROVEN_SECONDS - 0.5)
+    again = decide(WELL, BEFORE, V37, broken.memory, PROVEN_SECONDS)
+    assert again.verdict is Verdict.UNPROVEN
+    later = decide(WELL, BEFORE, V37, again.memory, PROVEN_SECONDS + 2)
+    assert later.verdict is Verdict.UNPROVEN
+
+
+def test_so_does_a_while_in_which_nobody_looked():
+    assert after(PROVEN_SECONDS, step=LOOK_SECONDS).verdict is Verdict.GOOD
+    assert after(5 * PROVEN_SECONDS, step=LOOK_SECONDS + 1).verdict is Verdict.UNPROVEN
