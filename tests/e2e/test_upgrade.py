@@ -12,7 +12,7 @@ import pytest
 from harness import TestCluster
 from rollouts import HOSTED, patch_plane, quiet, undisturbed, version_wanted
 from skew import skew_is_kept
-from upgrades import everything_is_of
+from upgrades import everything_is_of, unchanged_containers
 from workloads import a_workload_goes_on
 
 pytestmark = [
@@ -46,20 +46,13 @@ def reported(cluster: TestCluster) -> dict[str, Any]:
     return found
 
 
-def others(cluster: TestCluster) -> str:
-    """The containers of pods that an upgrade of the control plane does not change."""
-    kept = "{range .items[*]}{.metadata.name} {.status.containerStatuses[*].containerID}{'\\n'}{end}"
-    which = "k8s-app in (kube-dns, etcd, node-load-balancer, kube-flannel)"
-    return cluster.kubectl("get", "pods", "-A", "-l", which, "-o", f"jsonpath={kept}")
-
-
 def versions(cluster: TestCluster) -> set[str]:
     return {version_wanted(cluster, workload) for workload in WORKLOADS}
 
 
 def test_the_command_upgrades_the_control_plane_and_one_edit_takes_it_back(cluster: TestCluster) -> None:
     """Paused before its first step, where nothing is changed, and resumed. The next `up` keeps the version."""
-    former, before = str(status_of(cluster)["version"]), others(cluster)
+    former, before = str(status_of(cluster)["version"]), unchanged_containers(cluster)
     command = ("upgrade", NEXT, "--cluster", cluster.name, "-o", "plain")
     planned = cluster.autarky("upgrade", "check", NEXT, "--cluster", cluster.name, "-o", "plain").stdout
     assert f"upgrade the control plane from {former} to {NEXT}" in planned
@@ -88,4 +81,4 @@ def test_the_command_upgrades_the_control_plane_and_one_edit_takes_it_back(clust
     everything_is_of(cluster, former)
     assert "upgrade" not in status_of(cluster)
     quiet(cluster)
-    assert others(cluster) == before
+    assert unchanged_containers(cluster) == before

@@ -12,7 +12,7 @@ from ha import CONTROL, EVERYBODY, WORKER, nothing_failed, wait_until_healthy
 from harness import Show, TestCluster
 from rollouts import HOSTED, quiet, version_wanted
 from skew import SERVERS, skew_is_kept
-from upgrades import everything_is_of
+from upgrades import everything_is_of, unchanged_containers
 from workloads import a_workload_goes_on
 
 pytestmark = [
@@ -32,13 +32,6 @@ def cluster(three_and_one: TestCluster) -> TestCluster:
     return three_and_one
 
 
-def others(cluster: TestCluster) -> str:
-    """The containers of pods that an upgrade of the control plane does not change."""
-    kept = "{range .items[*]}{.metadata.name} {.status.containerStatuses[*].containerID}{'\\n'}{end}"
-    which = "k8s-app in (kube-dns, etcd, node-load-balancer, kube-flannel)"
-    return cluster.kubectl("get", "pods", "-A", "-l", which, "-o", f"jsonpath={kept}")
-
-
 def upgrade_status(cluster: TestCluster) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(
         cluster.autarky("upgrade", "status", "-o", "json", "--cluster", cluster.name).stdout
@@ -50,7 +43,7 @@ def upgrade_status(cluster: TestCluster) -> dict[str, Any]:
 def test_the_command_upgrades_three_control_nodes_and_nobody_notices(cluster: TestCluster, show: Show) -> None:
     """Then everything has it, standbys, too, and the next `up` would change nothing of the control plane."""
     wait_until_healthy(cluster)
-    former, before = version_wanted(cluster, HOSTED[0]), others(cluster)
+    former, before = version_wanted(cluster, HOSTED[0]), unchanged_containers(cluster)
     with (
         skew_is_kept(cluster) as looks,
         cluster.probed(850, inside=WORKER) as from_worker,
@@ -68,13 +61,13 @@ def test_the_command_upgrades_three_control_nodes_and_nobody_notices(cluster: Te
     assert "apply DaemonSet" not in planned, "the next `up` would take the upgrade back"
     found = upgrade_status(cluster)
     assert (found["version"], found["former"], found["state"]) == (NEXT, former, "Complete")
-    assert others(cluster) == before
+    assert unchanged_containers(cluster) == before
 
 
 @pytest.mark.chain("there-and-back")
 def test_a_rollback_of_three_control_nodes_is_not_noticed_either(cluster: TestCluster) -> None:
     wait_until_healthy(cluster)
-    former, before = str(upgrade_status(cluster)["former"]), others(cluster)
+    former, before = str(upgrade_status(cluster)["former"]), unchanged_containers(cluster)
     with (
         skew_is_kept(cluster),
         cluster.probed(850, inside=WORKER) as from_worker,
@@ -87,5 +80,5 @@ def test_a_rollback_of_three_control_nodes_is_not_noticed_either(cluster: TestCl
     for reports in (from_worker, from_control):
         nothing_failed(reports[0])
     everything_is_of(cluster, former, CONTROL, EVERYBODY)
-    assert others(cluster) == before
+    assert unchanged_containers(cluster) == before
     quiet(cluster)

@@ -40,6 +40,19 @@ def standbys(cluster: TestCluster) -> dict[str, dict[str, str]]:
     return found
 
 
+UNCHANGED = ("etcd", "kube-dns", "kube-flannel", "node-load-balancer")
+"""What an upgrade of the control plane leaves alone, by the label of its pods."""
+
+
+def unchanged_containers(cluster: TestCluster) -> dict[str, list[str]]:
+    """Of each of UNCHANGED: "pod container-id..."."""
+    each = "{range .items[*]}{.metadata.name} {.status.containerStatuses[*].containerID}{'\\n'}{end}"
+    pods = ("get", "pods", "-A", "-o", f"jsonpath={each}", "-l")
+    found = {name: sorted(cluster.kubectl(*pods, f"k8s-app={name}").splitlines()) for name in UNCHANGED}
+    assert all("://" in pod for pods in found.values() for pod in pods or [""]), f"not all of them run: {found}"
+    return found
+
+
 def plane_status(cluster: TestCluster) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(cluster.kubectl("get", "controlplane", "cluster", "-o", "json"))["status"]
     return found

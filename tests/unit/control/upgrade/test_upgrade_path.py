@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autarky.control.upgrade.decide.path import KUBELET_BEHIND, refusal
+from autarky.control.upgrade.decide.path import refusal
 from autarky.model.versions import Version
 
 VERSIONS = st.builds(Version, st.just(1), st.integers(30, 40), st.integers(0, 9))
@@ -39,10 +39,11 @@ def test_whatever_is_allowed_keeps_the_skew(
     if refusal(runs, wanted, kubelets) is None:
         assert abs(runs.minor - wanted.minor) <= 1
         for one in filter(None, kubelets.values()):
-            assert wanted.minor - KUBELET_BEHIND <= one.minor <= wanted.minor
+            assert wanted.minor - 3 <= one.minor <= wanted.minor
 
 
 def test_a_kubelet_that_would_not_fit_is_named() -> None:
     kubelets = {"n1": v("1.37.1"), "n2": v("1.36.4"), "n3": None}
     assert "the kubelet of n1 is v1.37.1" in (refusal(v("1.37.1"), v("1.36.4"), kubelets) or "")
     assert "the kubelet of w1 is v1.33.0" in (refusal(v("1.36.4"), v("1.37.1"), {"w1": v("1.33.0")}) or "")
+    assert refusal(v("1.36.4"), v("1.37.1"), {"w1": v("1.34.0")}) is None, "three minors are what Kubernetes allows"
