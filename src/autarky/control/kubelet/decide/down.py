@@ -1,10 +1,11 @@
 """Which kubelets the control plane waits for before it goes down a minor. Pure.
 
-Contract (rule 4): for all that are of a later minor than it is to have, or may get one any moment
-(`turns.Decision.above`). A control node is waited for without end. A worker is passed over when it is away, and all
-workers are when for LAGS_SECONDS no one more has come down: one that does not, maybe since an attacker has it, must
-not hold up the way back of all. Each counts once, so that one that goes up and down begins no clock again. Times are
-by the clock of the operator that has watched; another one begins again.
+Contract (rule 4): for all that are of a later minor than it is to have, or on the way to some version, which may lead
+back to such a one. A control node is waited for without end. A worker is passed over when it is away, unless it is on
+the way: then a kubelet that does not work may be why, and the one of before follows. Those that have failed are passed
+over when for FAILED_SECONDS no one more has come down, all workers when for LAGS_SECONDS: one that does not, maybe since
+an attacker has it, must not hold up the way back of all. Each counts once, so that one that goes up and down begins no
+clock again. Times are by the clock of the operator that has watched; another one begins again.
 
 Danger: only for a cluster whose kubelets follow (`wanted.follows`): nobody takes the others down.
 """
@@ -14,10 +15,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from autarky.control.kubelet.decide.turns import LATE_SECONDS
+from autarky.control.kubelet.decide import turns
+from autarky.control.upgrade.decide import absent
 from autarky.control.upgrade.decide.absent import Lacking
 
-LAGS_SECONDS = 2 * LATE_SECONDS
+FAILED_SECONDS = absent.LAGS_SECONDS
+"""In which somebody may ask again."""
+LAGS_SECONDS = 2 * turns.LATE_SECONDS
 """Beyond the time for a drain: a worker that is late has lost its turn by then, and the next one has had its own."""
 
 
@@ -29,7 +33,7 @@ class Decision:
 
 
 def decide(
-    above: frozenset[str],
+    found: turns.Decision,
     control: Collection[str],
     away: Collection[str],
     memory: Lacking | None,
@@ -38,10 +42,14 @@ def decide(
     minor: str,
     drain_seconds: int = 0,
 ) -> Decision:
-    """control: names of the control nodes. minor: to which it goes down. drain_seconds: the most of any pool. `now`:
-    monotonic seconds."""
-    before = memory if memory is not None and memory.revision == minor else Lacking(minor, above, now)
-    memory = before.looked_at(above, now)
-    lag = now - memory.since >= LAGS_SECONDS + drain_seconds
-    passed = {name for name in above if name not in control and (lag or name in away)}
-    return Decision(memory, tuple(sorted(above - passed)), tuple(sorted(passed)))
+    """found: in this very pass. control: names of the control nodes. minor: to which it goes down. drain_seconds: the
+    most of any pool. `now`: monotonic seconds."""
+    lacking = found.above | found.under_way
+    before = memory if memory is not None and memory.revision == minor else Lacking(minor, lacking, now)
+    memory = before.looked_at(lacking, now)
+    waited = now - memory.since
+    passed = frozenset(away) - found.under_way
+    passed |= found.failed if waited >= FAILED_SECONDS else frozenset()
+    passed |= lacking if waited >= LAGS_SECONDS + drain_seconds else frozenset()
+    passed = (passed & lacking) - frozenset(control)
+    return Decision(memory, tuple(sorted(lacking - passed)), tuple(sorted(passed)))

@@ -158,8 +158,9 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """uncordon: nodes that are cordoned for an order that has ended. waits: node → why it gets no order now. above:
-    those whose kubelets are of a later minor than the control plane is to have, or may be once their orders end: a way
-    back leads to what was there before."""
+    those whose kubelets are of a later minor than the control plane is to have. under_way: those whose orders have not
+    ended: their kubelets may be so then, since a way back leads to what was there before. failed: those that will not
+    change until something else is wanted of them, or somebody asks."""
 
     memory: Memory
     writes: tuple[Write, ...]
@@ -167,6 +168,8 @@ class Decision:
     pools: Mapping[str, Progress]
     waits: Mapping[str, str]
     above: frozenset[str]
+    under_way: frozenset[str]
+    failed: frozenset[str]
 
 
 def decide(seen: Situation, memory: Memory, now: float) -> Decision:
@@ -187,9 +190,11 @@ def decide(seen: Situation, memory: Memory, now: float) -> Decision:
     written = {**memory.written, **{write.node: write.order for write in writes}}
     have = [place.node.name for place in places if place.standing is Standing.HAS_TURN]
     memory = replace(memory, written=written, turns={name: memory.turns.get(name, now) for name in have})
-    above = frozenset(place.node.name for place in places if place.goes_down or place.under_way)
+    above = frozenset(place.node.name for place in places if place.goes_down)
+    under_way = frozenset(place.node.name for place in places if place.under_way)
+    failed = frozenset(place.node.name for place in places if place.standing is Standing.FAILED)
     uncordon = tuple(one.node.name for one in places if one.node.cordoned and not one.under_way)
-    return Decision(memory, tuple(writes), uncordon, _progress(places), waits, above)
+    return Decision(memory, tuple(writes), uncordon, _progress(places), waits, above, under_way, failed)
 
 
 # --- what was written, and since when ------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ class World:
         if target.minor < self.servers.minor:
             control = {name for name, one in self.machines.items() if one.control}
             found = down.decide(
-                decision.above,
+                decision,
                 control,
                 self.not_ready.away(self.now),
                 self.lacking,

@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
-from autarky.control.kubelet.decide.down import LAGS_SECONDS, Decision, decide
-from autarky.control.kubelet.decide.turns import LATE_SECONDS
+from autarky.control.kubelet.decide import turns
+from autarky.control.kubelet.decide.down import FAILED_SECONDS, LAGS_SECONDS, Decision, decide
 
 CONTROL = {"c1", "c2"}
 
 
 def down(
-    *above: str, before: Decision | None = None, now: float = 0.0, away: str = "", minor: str = "1.36"
+    *above: str,
+    before: Decision | None = None,
+    now: float = 0.0,
+    away: str = "",
+    minor: str = "1.36",
+    under_way: str = "",
+    failed: str = "",
 ) -> Decision:
     memory = None if before is None else before.memory
-    return decide(frozenset(above), CONTROL, away.split(), memory, now, minor=minor, drain_seconds=100)
+    names = (frozenset(some.split()) for some in (under_way, failed))
+    found = turns.Decision(turns.Memory(), (), (), {}, {}, frozenset(above), *names)
+    return decide(found, CONTROL, away.split(), memory, now, minor=minor, drain_seconds=100)
 
 
 def test_it_waits_for_all_that_are_above():
     assert down("w1", "c1").waits == ("c1", "w1")
+    assert down("w1", under_way="w2").waits == ("w1", "w2"), "it may go back to what it had"
     assert down().waits == ()
 
 
 def test_not_for_a_worker_that_is_away_but_for_a_control_node_that_is():
     found = down("w1", "c1", away="w1 c1")
     assert (found.waits, found.passed) == (("c1",), ("w1",))
+
+
+def test_but_for_a_worker_that_fell_silent_on_its_way():
+    """Its kubelet does not work, and the one of before follows."""
+    found = down("w1", away="w1", under_way="w1")
+    assert found.waits == ("w1",)
+    assert down("w1", away="w1", under_way="w1", before=found, now=LAGS_SECONDS + 100).passed == ("w1",)
+
+
+def test_nor_for_long_for_a_worker_that_has_failed():
+    first = down("w1", "w2", "c1", failed="w1 c1")
+    assert down("w1", "w2", "c1", failed="w1 c1", before=first, now=FAILED_SECONDS - 1).passed == ()
+    found = down("w1", "w2", "c1", failed="w1 c1", before=first, now=FAILED_SECONDS)
+    assert (found.waits, found.passed) == (("c1", "w2"), ("w1",))
 
 
 def test_not_for_workers_of_whom_none_has_come_down_for_long_and_for_control_nodes_without_end():
@@ -46,4 +69,4 @@ def test_another_minor_is_another_way():
 
 
 def test_a_worker_that_lags_has_lost_its_turn_long_before_that():
-    assert LAGS_SECONDS >= 2 * LATE_SECONDS
+    assert LAGS_SECONDS >= 2 * turns.LATE_SECONDS

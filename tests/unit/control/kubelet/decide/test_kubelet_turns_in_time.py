@@ -83,7 +83,7 @@ def test_an_order_that_nobody_knows_keeps_a_turn_until_it_ends():
     odd = replace(node("w1"), report=Report("0" * 16, 5, 1, State.PROVING, base="base-w1"))
     decision = turns(odd, node("w2"))
     assert given(decision) == []
-    assert decision.above == {"w1"}
+    assert decision.under_way == {"w1"}
     ended = replace(node("w1"), report=Report("0" * 16, 5, 1, State.WENT_BACK, base="base-w1"))
     assert order_of(turns(ended), "w1").number == 6
 
@@ -180,6 +180,7 @@ def test_a_worker_that_does_not_go_down_stops_nobody(state):
     decision = turns(ordered(down("w1"), state), down("w2"), node("c1", V36, V36), lowest=V36, moves=True)
     assert given(decision) == ["w2"]
     assert "w1" in decision.above
+    assert decision.failed == {"w1"}
 
 
 def test_a_control_node_that_does_not_go_down_stops_the_others():
@@ -232,7 +233,8 @@ def test_an_order_for_a_later_minor_is_replaced_at_once():
 )
 def test_who_may_come_to_have_a_later_kubelet_is_waited_for(one, is_above):
     """Also by a way back; after one a Node shows for a moment still what was tried."""
-    assert bool(turns(one, lowest=V36).above) is is_above
+    decision = turns(one, lowest=V36)
+    assert bool(decision.above | decision.under_way) is is_above
 
 
 def test_progress_is_told_by_pool():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from autarky.control.kubelet.decide.down import LAGS_SECONDS
+from autarky.control.kubelet.decide.down import FAILED_SECONDS, LAGS_SECONDS
 from autarky.control.kubelet.decide.report import State
 from autarky.model.versions import Version
 from unit.control.kubelet.decide.simulated import World, world
@@ -140,6 +140,26 @@ def test_a_worker_that_lies_blocks_nobodys_way_down(lie):
     until(found, lambda: found.plane["status"] == {"version": str(V36)}, 2 * LAGS_SECONDS)
     assert {one.runs for one in found.machines.values() if one.lies is None} == {V36}
     assert found.passed <= {"w1"}
+
+
+@pytest.mark.parametrize("how", ["broken", "harmful"])
+def test_a_worker_that_cannot_go_down_is_passed_over_only_when_it_has_been_waited_for(how):
+    """While it tries it is not Ready, and then it has the later one again."""
+    found = world(3, 3, version=V37)
+    getattr(found.machines["w3"], how).add(V36)
+    want(found, V36)
+
+    def is_down() -> bool:
+        later = {name for name, one in found.machines.items() if one.runs.minor > found.servers.minor}
+        assert later <= found.passed, later
+        return found.plane["status"] == {"version": str(V36)}
+
+    assert FAILED_SECONDS <= until(found, is_down, 2 * LAGS_SECONDS) < LAGS_SECONDS
+    assert found.passed == {"w3"}
+    found.machines["w3"].broken.clear()
+    found.machines["w3"].harmful.clear()
+    found.plane["metadata"]["asked"] = "1"
+    until(found, lambda: versions(found) == {V36})
 
 
 def test_a_worker_that_is_off_is_passed_over_and_follows():
