@@ -3,7 +3,7 @@
 Contract (rule 4): for all that are of a later minor than it is to have, or on the way to some version, which may lead
 back to such a one. A control node is waited for without end. A worker is passed over when it is away, unless it is on
 the way: then a kubelet that does not work may be why, and the one of before follows. Those that have failed are passed
-over when for FAILED_SECONDS no one more has come down, all workers when for LAGS_SECONDS: one that does not, maybe
+over when for FAILED_SECONDS no one more has come down, and all workers when for LAGS_SECONDS: one that does not, maybe
 since an attacker has it, must not hold up the way back of all. Each counts once, so that one that goes up and down
 begins no clock again. Times are by the clock of the operator that has watched; another one begins again.
 

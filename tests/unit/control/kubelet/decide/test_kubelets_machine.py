@@ -208,7 +208,13 @@ class Kubelets(RuleBasedStateMachine):
 
     @rule(name=WORKER, lie=st.none() | LIES)
     def lie(self, name: str, lie: Any) -> None:
+        self.believe(self.world.machines[name])
         self.world.machines[name].lies = lie
+
+    def believe(self, one: Machine) -> None:
+        """What it had said until now may have let the control plane go on."""
+        if one.lies is not None:
+            self.world.passed.add(one.name)
 
     # --- who acts ---
 
@@ -361,6 +367,7 @@ class Kubelets(RuleBasedStateMachine):
         self.pause(paused=False)
         self.ask_again()
         for name, one in self.world.machines.items():
+            self.believe(one)
             one.broken, one.harmful, one.full, one.lies, one.others = set(), set(), False, None, frozenset()
             one.annotations.pop(PIN, None)
             self.world.start(name)
