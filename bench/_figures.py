@@ -4,8 +4,10 @@ them all. Pure."""
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from _floor import FLOOR, floor_of
 
 SECONDS, MEMORY = "s", "MiB"
 NOTHING = "–"
@@ -72,9 +74,11 @@ def numbers(rounds: Rounds) -> list[float]:
 
 def table(figures: Sequence[Figure], beside: str = "kubeadm") -> str:
     """Medians of all rounds, for a terminal. What is not as wanted says so in its row. beside: what autarky is measured
-    against."""
-    head = ("benchmark", "figure", "rounds", "autarky", beside, "ratio", "wanted")
-    rows = [head, *(_row(figure) for figure in figures)]
+    against. Where the parts alone were measured as well, there is a column for the floor."""
+    parts = parts_alone(figures)
+    floor = ["floor"] if parts else []
+    head = ("benchmark", "figure", "rounds", *floor, "autarky", beside, "ratio", "wanted")
+    rows = [head, *(_row(figure, parts) for figure in figures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     texts = 2
 
@@ -85,9 +89,18 @@ def table(figures: Sequence[Figure], beside: str = "kubeadm") -> str:
     return "\n".join(map(aligned, rows))
 
 
-def _row(figure: Figure) -> tuple[str, ...]:
-    medians = (median(figure.ours, figure.unit), median(figure.theirs, figure.unit))
+def _row(figure: Figure, parts: Mapping[str, Rounds]) -> tuple[str, ...]:
+    alone = figure.benchmark == FLOOR
+    ours = figure.theirs if alone else figure.ours
+    floor = figure.ours if alone else floor_of(figure.benchmark, figure.name, parts)
+    measured = [*([floor] if parts else []), ours, figure.theirs]
+    medians = (NOTHING if each is None else median(each, figure.unit) for each in measured)
     return (figure.benchmark, figure.name, str(len(figure.ours)), *medians, *judged(figure))
+
+
+def parts_alone(figures: Sequence[Figure]) -> dict[str, Rounds]:
+    """Part → what it took alone. Empty where `floor` did not run."""
+    return {figure.name: figure.ours for figure in figures if figure.benchmark == FLOOR}
 
 
 def median(rounds: Rounds, unit: str) -> str:
@@ -105,3 +118,17 @@ def judged(figure: Figure) -> tuple[str, str]:
     if not limits:
         return ratio, NOTHING
     return ratio, ", ".join(limits) + ("" if figure.kept else ": missed")
+
+
+# --- docs/measurements.md ----------------------------------------------------------------------------------
+
+
+def in_rounds(figures: Sequence[Figure]) -> str:
+    """The head of the first column."""
+    rounds = max(len(figure.ours) for figure in figures)
+    return f"in {rounds} round{'s' if rounds > 1 else ''}"
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" if line[0] != "---" else f"|{'|'.join(line)}|\n" for line in lines)

@@ -172,7 +172,7 @@ async def kubeadm_cluster(payload: Payload, lab: Lab, directory: Path) -> Kubead
     hosts = await _hosts(payload, lab, ["n1"])
     await _prepare(payload, hosts)
     issued = await issue_certificates(hosts)
-    flannel = _flannel(directory)
+    flannel = _flannel(directory, "127.0.0.1")
     begin = time.monotonic()
     await _init(hosts["n1"])
     kubectl = await _apply(payload, hosts["n1"], directory, flannel)
@@ -189,7 +189,7 @@ async def kubeadm_ha_cluster(
     first = hosts[names[0]]
     await _prepare(payload, hosts, endpoint=f"{first.address}:6443")
     issued = await issue_certificates({name: hosts[name] for name in control_nodes})
-    flannel = _flannel(directory)
+    flannel = _flannel(directory, first.address)
     begin = time.monotonic()
     joining = Joining.parse(await _init(first))
     kubectl = await _apply(payload, first, directory, flannel)
@@ -274,12 +274,18 @@ async def _shared(host: Host, name: str) -> File:
     return File(path, content, 0o600 if name.endswith(".key") else 0o644)
 
 
-def _flannel(directory: Path) -> Path:
-    """The same flannel, as `autarky render` writes it; it reaches the API through kubeadm's own port."""
+def _flannel(directory: Path, server: str) -> Path:
+    """The same flannel, as `autarky render` writes it; it reaches the API through kubeadm's own port, at this address:
+    a worker has no server of its own."""
     rendered = directory / "rendered"
     command = [*THIS_TREE.command, "render", "-f", str(EXAMPLE), str(rendered)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **THIS_TREE.where)
-    return next(rendered.glob("manifests/*-flannel.yaml"))
+    manifest = next(rendered.glob("manifests/*-flannel.yaml"))
+    text, here = manifest.read_text(), "value: 127.0.0.1\n"
+    if text.count(here) != 1:
+        raise SystemExit(f"{manifest} does not say once where the API is")
+    manifest.write_text(text.replace(here, f"value: {server}\n"))
+    return manifest
 
 
 # --- on the clock ---------------------------------------------------------------------------------

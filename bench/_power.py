@@ -41,7 +41,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class _Cluster:
+class CutCluster:
     lab: Lab
     hosts: Sequence[str]
     kubectl: Sequence[str]
@@ -65,7 +65,7 @@ async def compare(
         sides = {"autarky": (Lab.open(ours.name), ours.kubectl(payload)), "kubeadm": (lab, theirs.kubectl)}
         # What kubectl kept of another API, which an earlier run had at the same address, would help one of both.
         clusters = {
-            name: _Cluster(at, hosts, [*kubectl, f"--cache-dir={directory}/cache-{name}"])
+            name: CutCluster(at, hosts, [*kubectl, f"--cache-dir={directory}/cache-{name}"])
             for name, (at, kubectl) in sides.items()
         }
         a, k = (await _in_turn(benchmark, clusters, rounds)).values()
@@ -78,20 +78,20 @@ async def compare(
     ]
 
 
-async def _in_turn(benchmark: str, clusters: Mapping[str, _Cluster], rounds: int) -> dict[str, list[Measured]]:
+async def _in_turn(benchmark: str, clusters: Mapping[str, CutCluster], rounds: int) -> dict[str, list[Measured]]:
     """Once both are at rest."""
     await asyncio.sleep(STEADY_SECONDS)
     measured: dict[str, list[Measured]] = {name: [] for name in clusters}
     for number in range(1, rounds + 1):
         for name, cluster in clusters.items():
-            found = await _cut_and_return(cluster, f"after-{number}")
+            found = await cut_and_return(cluster, f"after-{number}")
             measured[name].append(found)
             print(f"{benchmark}: {name} {number}: /readyz {found.ready:.1f} s, pod runs {found.pod:.1f} s", flush=True)
             await asyncio.sleep(PAUSE_SECONDS)
     return measured
 
 
-async def _cut_and_return(cluster: _Cluster, name: str) -> Measured:
+async def cut_and_return(cluster: CutCluster, name: str) -> Measured:
     """`name` of the Deployment: one that the cluster has not had."""
     await cluster.lab.cut(*cluster.hosts)
     begin = time.monotonic()

@@ -14,6 +14,7 @@ import argparse
 from pathlib import Path
 
 from _document import APART, PLACE, SECTIONS, document
+from _floor import FLOOR
 from _record import RECORDED, RECORDED_APART, ROUNDS, Record, read, recorded, recorded_apart, written
 from _tree import named
 
@@ -68,7 +69,8 @@ def _of_figures(record: Record) -> list[str]:
     reasons = []
     if lacking := record.lacking(SECTIONS):
         reasons.append(f"it has nothing of {', '.join(lacking)}: run all benchmarks (`./run bench`)")
-    measured = [(name, record.rounds(name)) for name in SECTIONS if name not in lacking]
+    # A record of before has no floor, and its document no column for it.
+    measured = [(name, record.rounds(name)) for name in (FLOOR, *SECTIONS) if record.of(name)]
     if few := [f"{name} {rounds}" for name, rounds in measured if rounds < ROUNDS]:
         reasons.append(f"it has too few rounds ({', '.join(few)}): run `./run bench` with {ROUNDS} or more")
     return reasons

@@ -1,14 +1,16 @@
-"""The control plane to the next minor: `autarky upgrade` beside `kubeadm upgrade`, same binaries, same images, same
-kind of hosts, in turn, in one run; of one node. `ha_upgrade` is of three control nodes and a worker.
+"""A cluster to the next minor, kubelets included: `autarky upgrade` beside `kubeadm upgrade`, same binaries, same
+images, same kind of hosts, in turn, in one run; of one node. `ha_upgrade` is of three control nodes and a worker.
 
-Both clusters are at rest, and their hosts have all images of both versions. Both clocks start with the command, and
-stop when API servers, controller-managers, schedulers and kube-proxy of the new version are Ready everywhere and no pod
-of the former one is left: the same poll looks at both, twice a second. autarky's command returns later: by then each
-revision has been watched for 40 s, and the standbys have the new version.
+Both clusters are at rest, and their hosts have all images of both versions, and the kubelet of the new one. Both clocks
+start with the command, and stop when API servers, controller-managers, schedulers and kube-proxy of the new version are
+Ready everywhere, no pod of the former one is left, and each Node is Ready with the new kubelet: the same poll looks at
+both, twice a second. autarky's command returns later: by then each revision has been watched for 40 s, each kubelet for
+10 s, and the standbys have the new version.
 
-kubeadm does what its documentation says: `upgrade apply` on the first control node, `upgrade node` on the others, each
-command typed the moment the one before has ended. Nobody drains a node, and kubelets are upgraded by neither, nor is
-etcd, which kubeadm is told to leave alone, nor CoreDNS, whose version kubeadm does not know.
+kubeadm does what its documentation says: `upgrade apply` on the first control node, `upgrade node` on the others and on
+workers; then each node's kubelet is put in its place and restarted, control nodes first, each command typed the moment
+the one before has ended. Neither drains a node: autarky's pools say so. etcd is upgraded by neither, kubeadm is told to
+leave it alone, nor is CoreDNS, whose version kubeadm does not know.
 
 The same probe asks both meanwhile, through the server that their kubeconfig names: on new and on kept connections, with
 writes and a watch. A ratio of the times of at most 0.6 is wanted, and no failed request.
@@ -24,8 +26,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,8 @@ from _ready import HOSTED, pods_by_app, until_ready
 from _rounds import STEADY_SECONDS, main
 
 from autarky.cli.wiring import Silence
+from autarky.control.common.pods import is_ready
+from autarky.errors import AutarkyError
 from autarky.kube import KubeClient
 from autarky.lab import Lab
 from autarky.model.versions import Version
@@ -50,7 +55,13 @@ UPGRADE_SECONDS = 1800
 WANTED = 0.6
 ASKED = 100
 """Writes that the probe must have made for its report to say anything."""
-DONE, RETURNED = "everything has the new version", "the last command returned"
+DONE, RETURNED = "everything has the new version, kubelets included", "the last command returned"
+PLANE = "the control plane and kube-proxy have the new version"
+NEVER_DRAINED = [
+    {"name": "workers", "drain": "Never"},
+    {"name": "control-nodes", "nodes": {"controlPlane": True}, "drain": "Never"},
+]
+NEXT_KUBELET = "/usr/bin/kubelet.next"
 FAILED, AWAY = "requests that failed", "the longest outage of the API"
 
 
@@ -59,6 +70,7 @@ class Measured:
     """Seconds, but for `failed`, which counts requests, and promises that were not kept."""
 
     done: float
+    plane: float
     returned: float
     failed: float
     away: float
@@ -75,8 +87,12 @@ class Shape:
         return {**dict.fromkeys(HOSTED, len(self.control)), "kube-proxy": len(self.control) + len(self.workers)}
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        return (*self.control, *self.workers)
+
+    @property
     def ours(self) -> AutarkyCluster:
-        return AutarkyCluster(f"bench-{self.name}", self.control, self.workers)
+        return AutarkyCluster(f"bench-{self.name}", self.control, self.workers, spec={"pools": NEVER_DRAINED})
 
 
 ONE, THREE = Shape("upgrade"), Shape("ha-upgrade", ("n1", "n2", "n3"), ("w1",))
@@ -106,15 +122,18 @@ async def measure_kubeadm(shape: Shape, payload: Payload) -> Measured:
             cluster = await kubeadm_ha_cluster(payload, lab, directory, shape.control, shape.workers)
         else:
             cluster = await kubeadm_cluster(payload, lab, directory)
-        hosts = {node: cluster.hosts[node] for node in (*shape.control, *shape.workers)}
+        hosts = {node: cluster.hosts[node] for node in shape.nodes}
         await asyncio.gather(*(_prepare(host, following) for host in hosts.values()))
         await until_ready(directory / "kubeconfig", shape.pods)
 
         async def upgrade() -> None:
-            first, *others = (hosts[node] for node in shape.control)
+            first, *others = (hosts[node] for node in shape.nodes)
             await _run(first, "apply", str(NEXT), "--yes", *_OF_THE_SAME)
             for host in others:
                 await _run(host, "node", *_OF_THE_SAME)
+            for host in (first, *others):
+                await host.run(["mv", "-T", NEXT_KUBELET, "/usr/bin/kubelet"])
+                await host.run(["systemctl", "restart", "kubelet"])
 
         found = await _measured(directory / "kubeconfig", shape, upgrade)
     await lab.down()
@@ -125,8 +144,9 @@ _OF_THE_SAME = (IGNORED, "--etcd-upgrade=false", "--skip-phases=addon/coredns")
 
 
 async def _prepare(host: Host, following: Payload) -> None:
-    """The images and the kubeadm of the next version."""
+    """The images, the kubeadm and the kubelet of the next version."""
     await host.push(following.binaries["kubeadm"].path, KUBEADM, mode=0o755)
+    await host.push(following.binaries["kubelet"].path, NEXT_KUBELET, mode=0o755)
     await import_images(host, list(following.images.values()), Silence())
 
 
@@ -146,13 +166,15 @@ async def _measured(kubeconfig: Path, shape: Shape, upgrade: Callable[[], Awaita
             await end
             return time.monotonic() - begin
 
-        done, returned = await asyncio.gather(
-            seconds_until(_until_all_have_it(kubeconfig, shape.pods)), seconds_until(upgrade())
+        plane, done, returned = await asyncio.gather(
+            seconds_until(_until(kubeconfig, partial(_pods_have_it, shape))),
+            seconds_until(_until(kubeconfig, partial(_all_have_it, shape))),
+            seconds_until(upgrade()),
         )
     if report["writes_acknowledged"] < ASKED:
         raise SystemExit(f"only {report['writes_acknowledged']} writes were acknowledged: the probe has shown nothing")
     away = report["outage"]["seconds"] if report["outage"] else 0.0
-    return Measured(done, returned, report["failed"], away)
+    return Measured(done, plane, returned, report["failed"], away)
 
 
 @asynccontextmanager
@@ -189,17 +211,28 @@ async def _until_begun(lines: asyncio.StreamReader) -> AsyncGenerator[bytes]:
             return
 
 
-async def _until_all_have_it(kubeconfig: Path, wanted: Mapping[str, int]) -> None:
+async def _until(kubeconfig: Path, they_have_it: Callable[[KubeClient], Awaitable[bool]]) -> None:
     deadline = time.monotonic() + UPGRADE_SECONDS
     kube = KubeClient.from_kubeconfig(kubeconfig)
     try:
         while time.monotonic() < deadline:
-            if _have_it(await pods_by_app(kube), wanted):
-                return
+            with suppress(AutarkyError):  # its server may be down
+                if await they_have_it(kube):
+                    return
             await asyncio.sleep(POLL_SECONDS)
     finally:
         await kube.close()
     raise SystemExit(f"not of {NEXT} within {UPGRADE_SECONDS} s")
+
+
+async def _all_have_it(shape: Shape, kube: KubeClient) -> bool:
+    nodes = [node["status"] for node in await kube.list("v1", "Node")]
+    kubelets = [status["nodeInfo"]["kubeletVersion"] for status in nodes if is_ready({"status": status})]
+    return kubelets == [str(NEXT)] * len(shape.nodes) and await _pods_have_it(shape, kube)
+
+
+async def _pods_have_it(shape: Shape, kube: KubeClient) -> bool:
+    return _have_it(await pods_by_app(kube), shape.pods)
 
 
 def _have_it(pods: Mapping[str, Sequence[Object]], wanted: Mapping[str, int]) -> bool:
@@ -236,6 +269,7 @@ async def _compared(shape: Shape, payload: Payload, product: Product, rounds: in
         print(f"{benchmark}: kubeadm {number}: {k[-1]}", flush=True)
     return [
         Figure(benchmark, DONE, SECONDS, tuple(m.done for m in a), tuple(m.done for m in k), WANTED),
+        Figure(benchmark, PLANE, SECONDS, tuple(m.plane for m in a), tuple(m.plane for m in k)),
         Figure(benchmark, RETURNED, SECONDS, tuple(m.returned for m in a), tuple(m.returned for m in k)),
         Figure(benchmark, FAILED, "", tuple(m.failed for m in a), tuple(m.failed for m in k), most=0.0),
         Figure(benchmark, AWAY, SECONDS, tuple(m.away for m in a), tuple(m.away for m in k), most=0.0),
