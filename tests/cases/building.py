@@ -23,6 +23,7 @@ _COMPONENT_SECONDS = {
     "containerd": 90,
     "runc": 20,
     "versitygw": 150,
+    "kwok": 100,
     "coredns": 210,
     "flannel": 120,
     "cni-plugins": 15,

@@ -9,7 +9,9 @@ process that made it at the end of that very system call; every other process of
 call, since nobody resumes it. Then the write is printed, and the processes stay stopped until they are killed, or this
 process is. Before that FOLLOWING is printed, once the agents are followed.
 
-A write is named by its call and its path, random parts replaced by a star: "rename …/checkpoint-*/pod.json".
+A write is named by its call and its path, random parts replaced by a star: "rename …/checkpoint-*/pod.json". Where
+files of one path say different things, one after the other, a rename has what it says behind that: "rename
+…/hosted-verdict good" (`_SAYS`).
 
 Means: ptrace(2), from outside of the host's namespaces, so that nothing in the host needs to know. x86-64 only.
 """
@@ -119,6 +121,28 @@ _RANDOM = (
     (re.compile(r"(/\.[^/]+)\.[a-z0-9_]{8}$"), r"\1.*"),
     (re.compile(r"\b[0-9a-f]{8,10}\b"), "*"),
 )
+_SOURCES = {82: _path(0), 264: _path_at(0), 316: _path_at(0)}
+"""Renames: where the path is that the file has before."""
+_SAYS = (
+    (re.compile(r"/hosted-verdict$"), re.compile(r"^verdict ([a-z]+)$", re.MULTILINE), r" \1"),
+    # The note that the very pod has failed which was allowed last: else it is about an earlier one.
+    (
+        re.compile(r"/kubelet-hosted\.json$"),
+        re.compile(r'"allowed": \{\s*"pod": ("[^"]+").*"failed": \{\s*"pod": \1', re.DOTALL),
+        " failed",
+    ),
+)
+"""Path, what is found in the file, and what the name has for that."""
+
+
+def _says(tid: int, number: int, arguments: Arguments, path: str) -> str:
+    for paths, words, name in _SAYS if number in _SOURCES else ():
+        if paths.search(path):
+            with suppress(OSError):
+                source = _SOURCES[number](tid, arguments)
+                found = words.search(Path(f"/proc/{tid}/root{source}").read_text())
+                return "" if found is None else found.expand(name)
+    return ""
 
 
 def write_of(tid: int, number: int, arguments: Arguments, paths: re.Pattern[str]) -> str | None:
@@ -134,9 +158,10 @@ def write_of(tid: int, number: int, arguments: Arguments, paths: re.Pattern[str]
         return None
     if not paths.search(path):
         return None
+    says = _says(tid, number, arguments, path)
     for random, replacement in _RANDOM:
         path = random.sub(replacement, path)
-    return f"{name} {path}"
+    return f"{name} {path}{says}"
 
 
 # --- following the agent's processes --------------------------------------------------------------------

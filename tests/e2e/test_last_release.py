@@ -1,16 +1,14 @@
-"""autarky itself, from the tree before upgrades through the API to this one, back, and here again: agents, operator,
-definitions and add-ons follow the command that runs `up`, and nobody notices.
+"""autarky itself, from the tree that landed last to this one, back, and here again: agents and operator follow the
+command that runs `up`, and nobody notices.
 
-Both trees have the same load balancer, etcd and control plane: none of these is started again, nor any pod of a user's.
-CoreDNS is, since the former tree named the ConfigMap with the Corefile by its content.
+Nothing else is started again, nor any pod of a user's: where a change has more to do, LAST says so, and why, until the
+tree with that change is LAST itself. What takes a cluster over from older ones is in test_across_releases.py.
 
 The tests of this module build on each other, in order.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,41 +17,35 @@ import pytest
 from earlier import Release, tree_of
 from harness import AGNHOST, TestCluster, one_node
 from judgement import nothing_failed
-from rollouts import API, live, version_wanted
 from slots import SYSTEM
 from test_across_releases import at_rest, restarted, running
-from upgrades import plane_status
 from workloads import NAME as WORKLOAD
 from workloads import a_workload_goes_on
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.rotation, pytest.mark.timeout(900)]
 
 LAST = Release(
-    "before upgrades through the API",
-    "a6c6334328752db246b434394af2d358281b33c9",
+    "the tree that landed last",
+    "49e9f660e00c2355d08eb4e3d5c1d64c9529b7e9",
     {
         "node-agent": "its image is made of the package's sources",
         "node-agent (standby)": "it follows the hosted one",
         "autarky-operator": "its image is that of the agents",
-        "kube-dns": "the ConfigMap with its Corefile has another name: another template",
     },
 )
 """Started again in either direction."""
 NODES = ("n1",)
 NOTHING = ["nothing would change"]
-COREDNS = "deploy/coredns"
-_COREFILES = re.compile(r"coredns(-[0-9a-f]{10})?")
 
 
 @dataclass(frozen=True)
 class Trees:
     """One cluster, by the commands of this tree and by those of the last one, which has made it. image: of the last
-    one's agents; corefile: the ConfigMap that its CoreDNS mounts."""
+    one's agents."""
 
     here: TestCluster
     last: TestCluster
     image: str
-    corefile: str
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +55,7 @@ def trees(make_cluster: Callable[..., TestCluster]) -> Trees:
     last.up()
     here.kubectl("create", "deployment", "of-a-user", f"--image={AGNHOST}", "--", "/usr/local/bin/agnhost", "pause")
     at_rest(here, NODES)
-    return Trees(here, last, agents_image(here), corefile(here))
+    return Trees(here, last, agents_image(here))
 
 
 def test_commands_of_this_tree_look_at_a_cluster_of_the_last_one(trees: Trees) -> None:
@@ -71,8 +63,6 @@ def test_commands_of_this_tree_look_at_a_cluster_of_the_last_one(trees: Trees) -
     assert trees.here.status()["healthy"]
     planned = plan(trees.here)
     assert planned[-1] not in NOTHING
-    assert "note in ConfigMap kube-system/autarky-applied what is applied" in planned
-    assert any(line.startswith(f"delete ConfigMap kube-system/{trees.corefile}") for line in planned), planned
     would_bring_its_agents(planned)
 
 
@@ -91,13 +81,9 @@ def test_commands_of_the_last_tree_look_at_a_cluster_of_this_one(trees: Trees) -
 
 
 def test_up_of_the_last_tree_takes_it_back_and_nobody_notices(trees: Trees) -> None:
-    """The ConfigMap that is made to be edited stays: nothing of that tree knows it."""
     with nobody_notices(trees):
         trees.last.up()
     assert agents_image(trees.here) == trees.image
-    assert "WANTED" not in columns(trees.here)
-    assert corefile(trees.here) == trees.corefile
-    assert corefiles(trees.here) == {"coredns", trees.corefile}
     assert plan(trees.last) == NOTHING
 
 
@@ -129,24 +115,16 @@ def nobody_notices(trees: Trees) -> Iterator[None]:
 
 
 def is_of_this_tree(trees: Trees) -> None:
-    """All of it: the agents, the definitions, and CoreDNS with its ConfigMap, beside which none of the last tree is
-    left (docs/add-ons.md)."""
     assert agents_image(trees.here) != trees.image
-    assert "WANTED" in columns(trees.here)
-    version = version_wanted(trees.here, API)
-    trees.here.wait("the operator says which version it is", lambda: plane_status(trees.here).get("version") == version)
-    assert corefile(trees.here) == "coredns"
-    assert corefiles(trees.here) == {"coredns"}
     assert plan(trees.here) == NOTHING
 
 
 def would_bring_its_agents(planned: list[str]) -> None:
-    """And CoreDNS; but neither API servers, nor kube-proxy, nor the pod network."""
+    """But neither API servers, nor kube-proxy, nor the pod network."""
     applied = {line.removeprefix("apply ") for line in planned if line.startswith("apply ")}
     assert applied >= {
         "DaemonSet kube-system/node-agent",
         "Deployment kube-system/autarky-operator",
-        "Deployment kube-system/coredns",
     }, planned
     daemon_sets = {one for one in applied if one.startswith("DaemonSet ")}
     assert daemon_sets == {"DaemonSet kube-system/node-agent"}, planned
@@ -160,21 +138,3 @@ def plan(cluster: TestCluster) -> list[str]:
 def agents_image(cluster: TestCluster) -> str:
     path = "jsonpath={.spec.template.spec.containers[?(@.name=='node-agent')].image}"
     return cluster.kubectl(*SYSTEM, "get", "ds/node-agent", "-o", path)
-
-
-def columns(cluster: TestCluster) -> list[str]:
-    """Of the ControlPlane's definition."""
-    return cluster.kubectl("get", "controlplane").splitlines()[0].split()
-
-
-def corefile(cluster: TestCluster) -> str:
-    """The ConfigMap that CoreDNS mounts."""
-    volumes = live(cluster, COREDNS)["spec"]["template"]["spec"]["volumes"]
-    [name] = [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
-    return str(name)
-
-
-def corefiles(cluster: TestCluster) -> set[str]:
-    """All that there are, of either tree."""
-    found = json.loads(cluster.kubectl(*SYSTEM, "get", "configmaps", "-o", "json"))["items"]
-    return {name for obj in found if _COREFILES.fullmatch(name := obj["metadata"]["name"])}

@@ -20,21 +20,18 @@ from machines import Machines
 from autarky import places
 from autarky.control.agents.manifests.node_agent import STANDBY_POD
 from autarky.control.checkpoint.manifests import is_checkpoint
+from autarky.control.kubelet.manifests.files import KUBELETS
 from autarky.model.components import NODE_AGENT, WITH_STANDBY
-from autarky.render.node import GIVEN_UNIT, KUBELET_CONFIG
+from autarky.render.node import GIVEN_UNIT
 from autarky.render.pods import REVISION
+from autarky.workflows.up import PHASES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.timeout(600)]
 
 SECOND = STATE / "second"
 
-ONLY_HOSTS = [
-    f"--skip={phase}"
-    for phase in (
-        "start-control-plane", "start-joining", "apply-objects", "join-nodes", "pivot", "retire-hosted",
-        "start-agents", "apply-agents", "make-control-nodes", "await-workloads",
-    )
-]  # fmt: skip
+_NAMES = [phase.name for phase in PHASES]
+ONLY_HOSTS = [f"--skip={name}" for name in _NAMES[_NAMES.index("start-control-plane") :]]
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +77,8 @@ def test_again_it_changes_nothing(cluster: TestCluster) -> None:
 # --- another machine, with a state directory of its own ---------------------------------------------
 
 
-DIRECTORIES = (places.KUBERNETES, places.LEAVES, places.BIN, places.STANDBY, "/etc/systemd/system")
-FILES = (places.NODE_MARKER, places.CLUSTER_RECORD, places.CLUSTER_KEYS, KUBELET_CONFIG)
+DIRECTORIES = (places.KUBERNETES, places.LEAVES, places.BIN, places.STANDBY, KUBELETS, "/etc/systemd/system")
+FILES = (places.NODE_MARKER, places.CLUSTER_RECORD, places.CLUSTER_KEYS)
 """Of what else lies beside them the node agent writes some anew whenever it likes."""
 
 

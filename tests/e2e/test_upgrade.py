@@ -6,13 +6,14 @@ and back the same way.
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 from harness import TestCluster
 from rollouts import HOSTED, patch_plane, quiet, undisturbed, version_wanted
 from skew import skew_is_kept
-from upgrades import everything_is_of, unchanged_containers
+from upgrades import everything_is_of, kubelets_began_before_the_end, unchanged_containers
 from workloads import a_workload_goes_on
 
 pytestmark = [
@@ -64,14 +65,16 @@ def test_the_command_upgrades_the_control_plane_and_one_edit_takes_it_back(clust
     assert f"the upgrade is paused before kube-apiserver: from {former} to {NEXT}" in stopped.stderr
     assert versions(cluster) == {former}
     assert reported(cluster)["state"] == "Paused"
+    began = time.time()
     with skew_is_kept(cluster), a_workload_goes_on(cluster, least=60), undisturbed(cluster):
         cluster.autarky("upgrade", "resume", "--cluster", cluster.name)
         cluster.autarky(*command, timeout=600)
+    kubelets_began_before_the_end(cluster, began)
     everything_is_of(cluster, NEXT)
     found = reported(cluster)
     assert (found["version"], found["former"], found["state"]) == (NEXT, former, "Complete")
     followed = cluster.autarky("plan", "--cluster", cluster.name, "-o", "plain").stdout
-    assert "install 2 binaries on n1" in followed, "the next `up` brings kubelet and kubectl"
+    assert "install 1 binaries on n1" in followed, "the next `up` brings kubectl, and the kubelet is there"
     assert "apply DaemonSet" not in followed, "the next `up` would take the upgrade back"
     quiet(cluster)
 

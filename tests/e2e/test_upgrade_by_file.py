@@ -66,12 +66,10 @@ def test_a_new_version_in_the_file_upgrades_the_control_plane_and_then_the_kubel
 
 
 def test_the_former_version_in_the_file_takes_kubelet_and_control_plane_back(cluster: TestCluster) -> None:
-    """The kubelet first: it may not be newer than an API server, which is why the API alone refuses it."""
+    """The kubelet first: it may not be newer than an API server."""
     former = {name: value for name, value in cluster.spec.items() if name != "kubernetesVersion"}
     before = json.loads(cluster.kubectl("get", "controlplane", "cluster", "-o", "json"))["status"]["formerVersion"]
     quiet(cluster)
-    refused = cluster.autarky("upgrade", before.removeprefix("v"), "--cluster", cluster.name, check=False)
-    assert (refused.status, "none may be newer than an API server" in refused.stderr) == (2, True), refused
     cluster.spec = {**former, "kubernetesVersion": before.removeprefix("v")}
     with skew_is_kept(cluster), undisturbed(cluster):
         cluster.autarky("up", "-f", str(cluster.file), "-o", "plain", timeout=600)

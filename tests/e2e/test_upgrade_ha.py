@@ -5,6 +5,7 @@ minors side by side, and nobody notices: no request, no pod, no connection throu
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from ha import CONTROL, EVERYBODY, WORKER, nothing_failed, wait_until_healthy
 from harness import Show, TestCluster
 from rollouts import HOSTED, quiet, version_wanted
 from skew import SERVERS, skew_is_kept
-from upgrades import everything_is_of, unchanged_containers
+from upgrades import everything_is_of, kubelets_began_before_the_end, unchanged_containers
 from workloads import a_workload_goes_on
 
 pytestmark = [
@@ -44,6 +45,7 @@ def test_the_command_upgrades_three_control_nodes_and_nobody_notices(cluster: Te
     """Then everything has it, standbys, too, and the next `up` would change nothing of the control plane."""
     wait_until_healthy(cluster)
     former, before = version_wanted(cluster, HOSTED[0]), unchanged_containers(cluster)
+    began = time.time()
     with (
         skew_is_kept(cluster) as looks,
         cluster.probed(850, inside=WORKER) as from_worker,
@@ -56,6 +58,7 @@ def test_the_command_upgrades_three_control_nodes_and_nobody_notices(cluster: Te
     for reports in (from_worker, from_control):
         nothing_failed(reports[0])
     assert (36, 37) in looks.sets[SERVERS], "API servers of two minors were never seen side by side"
+    kubelets_began_before_the_end(cluster, began)
     everything_is_of(cluster, NEXT, CONTROL, EVERYBODY)
     planned = cluster.autarky("plan", "--cluster", cluster.name, "-o", "plain").stdout
     assert "apply DaemonSet" not in planned, "the next `up` would take the upgrade back"

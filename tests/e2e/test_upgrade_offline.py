@@ -1,7 +1,7 @@
 """`autarky upgrade rollback` with the API down, on one node: after an upgrade the program of the new API server is
 damaged in the runtime's store (a disk that lies; the name of an image alone is put back by the node's agent), and both
-slots run it. The former version serves again from the node's disk, the operator takes back the rest, and a command that
-is killed in the middle goes on.
+slots run it. The former version serves again from the node's disk, the operator takes back the rest, the kubelet first,
+and a command that is killed in the middle goes on.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 from harness import TestCluster, kill_when, one_node
-from rollouts import HOSTED, PROXY, quiet, version_wanted
+from rollouts import quiet
 from slots import standbys
+from upgrades import everything_is_of, kubelets
 
-from autarky.errors import UserError
+from autarky.errors import Refused, UserError
 
 pytestmark = [
     pytest.mark.e2e,
@@ -27,7 +28,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-NEXT = "v1.37.1"
+FORMER, NEXT = "v1.36.4", "v1.37.1"
 STANDBY = "/var/lib/autarky/standby/kube-apiserver"
 KEPT = "/root/kube-apiserver.kept"
 _DAMAGE = f"""\
@@ -73,11 +74,6 @@ def former_of(cluster: TestCluster) -> str:
     return str(status_of(cluster)["status"]["formerVersion"])
 
 
-def former_at_first(cluster: TestCluster) -> str:
-    """The version of the cluster's kubelet, which no upgrade of the control plane changes."""
-    return cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.nodeInfo.kubeletVersion}")
-
-
 def serves(cluster: TestCluster) -> str:
     """The version of the API server that answers; empty where none does."""
     said = cluster.kubectl("get", "--raw", "/version", "--request-timeout=5s", check=False)
@@ -95,6 +91,7 @@ def upgraded(cluster: TestCluster) -> None:
     cluster.autarky("upgrade", NEXT, "--cluster", cluster.name, "-o", "plain", timeout=500)
     quiet(cluster)
     former = former_of(cluster)
+    assert kubelets(cluster) == {"n1": NEXT}
     assert (serves(cluster), on_disk(cluster, "current"), on_disk(cluster, "previous")) == (NEXT, NEXT, former)
 
 
@@ -112,14 +109,14 @@ def goes_back(cluster: TestCluster, former: str) -> None:
     """The operator does the rest, and nothing of the new version is left to run."""
     assert status_of(cluster)["spec"]["version"] == former
     cluster.wait("it is complete", lambda: status_of(cluster)["status"]["version"] == former, seconds=420, pause=2)
-    for workload in (*HOSTED, PROXY):
-        assert version_wanted(cluster, workload) == former
     quiet(cluster)
     assert (serves(cluster), on_disk(cluster, "current")) == (former, former)
+    everything_is_of(cluster, former)
 
 
 def rollback(cluster: TestCluster) -> tuple[str, ...]:
-    return ("upgrade", "rollback", "--cluster", cluster.name, "-o", "plain")
+    """The kubelet has followed, and is newer than the API server for a while."""
+    return ("upgrade", "rollback", "--cluster", cluster.name, "-o", "plain", "--accept-newer-kubelets")
 
 
 def test_with_a_damaged_program_no_api_server_of_the_new_version_comes_up(cluster: TestCluster) -> None:
@@ -128,6 +125,9 @@ def test_with_a_damaged_program_no_api_server_of_the_new_version_comes_up(cluste
     former = former_of(cluster)
     damage(cluster)
     before = cluster.shell("n1", f"readlink {STANDBY}/current")
+    refused = cluster.autarky(*rollback(cluster)[:-1], "--dry-run", check=False)
+    assert refused.status == Refused.exit_code, refused
+    assert f"the kubelet of n1 ({NEXT}) would be newer than its API server {former}" in refused.stderr, refused
     shown = cluster.autarky(*rollback(cluster), "--dry-run")
     assert f"make {former} (revision " in shown.stdout, shown
     assert "activate the standby of kube-controller-manager" in shown.stdout, shown
@@ -170,4 +170,4 @@ def test_a_rollback_that_is_killed_after_its_first_write_goes_on(cluster: TestCl
 
 
 def test_after_that_it_ends_as_if_it_had_not_been_killed(cluster: TestCluster) -> None:
-    goes_back(cluster, former_at_first(cluster))
+    goes_back(cluster, FORMER)

@@ -49,6 +49,14 @@ def untouched(cluster: TestCluster) -> Iterator[None]:
     assert _looked_at(cluster) == before
 
 
+@pytest.fixture
+def kubelets_stay(cluster: TestCluster) -> Iterator[None]:
+    """Those that follow would go down first."""
+    patch_plane(cluster, kubelets={"follow": False})
+    yield
+    patch_plane(cluster, kubelets={"follow": True})
+
+
 def _looked_at(cluster: TestCluster) -> list[str]:
     generations = cluster.kubectl("get", "ds,deploy", "-A", "-o", "jsonpath={.items[*].metadata.generation}")
     version = cluster.kubectl("get", "controlplane", "cluster", "-o", "jsonpath={.spec.version} {.status.version}")
@@ -66,7 +74,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.usefixtures("known", "untouched")
+@pytest.mark.usefixtures("known", "untouched", "kubelets_stay")
 @pytest.mark.parametrize("version", REFUSED)
 def test_the_command_refuses_it_and_touches_nothing(cluster: TestCluster, version: str) -> None:
     for words in (("check", version), (version,)):
@@ -77,7 +85,7 @@ def test_the_command_refuses_it_and_touches_nothing(cluster: TestCluster, versio
 EDITED = {**REFUSED, UNKNOWN: f"images that are not on n1: registry.k8s.io/kube-apiserver:v{UNKNOWN}"}
 
 
-@pytest.mark.usefixtures("untouched")
+@pytest.mark.usefixtures("untouched", "kubelets_stay")
 @pytest.mark.parametrize("version", [SKIPPED, LOWER, BEFORE, UNKNOWN])
 def test_an_edit_is_refused_by_the_operator_which_says_why(cluster: TestCluster, version: str) -> None:
     """What the operator cannot know is a version that no node has an image of: it gives them time to say so."""

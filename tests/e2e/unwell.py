@@ -17,7 +17,9 @@ from leaves import KUBELET_CERTIFICATES, reissued, told_ends
 from rollouts import API, CONTROLLER_MANAGER, SCHEDULER, adding_flag, condition, edit, last_good, quiet, template
 from slots import SYSTEM
 
-from autarky.render.node import KUBELET_CONFIG
+from autarky.control.kubelet.manifests.files import CONFIG, CURRENT
+
+KUBELET_CONFIG = f"{CURRENT}/{CONFIG}"
 
 NODE = "n1"
 REMOVED_FLAG, REMOVED_GATE = "--concurrent-service-syncs=2", "--feature-gates=SidecarContainers=true"

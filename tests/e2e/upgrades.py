@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
 from harness import TestCluster
@@ -18,8 +19,8 @@ def everything_is_of(
     *,
     follow_within: float = 0.0,
 ) -> None:
-    """What is hosted, on every node, and every standby ("v1.36.4"). follow_within: seconds for standbys of nodes that
-    were off."""
+    """What is hosted, on every node, every standby, and every kubelet ("v1.36.4"). follow_within: seconds for standbys
+    and kubelets of nodes that were off."""
     for workload in HOSTED:
         runs_version(cluster, workload, version, set(control))
     assert (version_wanted(cluster, PROXY), updated_on(cluster, PROXY)) == (version, set(everybody))
@@ -27,6 +28,15 @@ def everything_is_of(
     if follow_within:
         cluster.wait("the standbys follow", lambda: standbys(cluster) == wanted, seconds=follow_within)
     assert standbys(cluster) == wanted
+    if follow_within:
+        cluster.wait("the kubelets follow", lambda: set(kubelets(cluster).values()) == {version}, seconds=follow_within)
+    assert kubelets(cluster) == dict.fromkeys(everybody, version)
+
+
+def kubelets(cluster: TestCluster) -> dict[str, str]:
+    """Node → the version of its kubelet."""
+    nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    return {node["metadata"]["name"]: node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes}
 
 
 def standbys(cluster: TestCluster) -> dict[str, dict[str, str]]:
@@ -73,3 +83,30 @@ def reasons(cluster: TestCluster) -> set[str]:
     """Of all events there are."""
     events = json.loads(cluster.kubectl("get", "events", "-A", "-o", "json"))["items"]
     return {str(one["reason"]) for one in events}
+
+
+def kubelets_began_before_the_end(cluster: TestCluster, since: float) -> None:
+    """Of an upgrade that has begun since then (Unix seconds), and is complete: the first kubelet was ordered before, as
+    the operator's events say. They say no fractions of seconds: what came in the second of the end counts as late."""
+    ordered = _events_since(cluster, "Node", "KubeletOrdered", since)
+    complete = _events_since(cluster, "ControlPlane", "UpgradeComplete", since)
+    assert ordered, f"no kubelet was ordered; complete: {complete}"
+    assert complete, f"no upgrade was complete; ordered: {ordered}"
+    late = ordered[0][0] - complete[0][0]
+    assert late < 0, f"the first kubelet was ordered {late:.0f} s after the end: {ordered}, and complete: {complete}"
+
+
+def _events_since(cluster: TestCluster, kind: str, reason: str, since: float) -> list[tuple[float, str]]:
+    """When, and what they say of which object; the first one first. Each is made once, of the second in which it was
+    written."""
+    only = f"--field-selector=involvedObject.kind={kind},reason={reason}"
+    events = json.loads(cluster.kubectl("get", "events", "-n", "default", only, "-o", "json"))["items"]
+    found = [
+        (_seconds(event["firstTimestamp"]), f"{event['involvedObject']['name']}: {event['message']}")
+        for event in events
+    ]
+    return sorted(one for one in found if one[0] >= int(since))
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.fromisoformat(stamp).timestamp()

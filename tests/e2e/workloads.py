@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from harness import AGNHOST, TestCluster
+from rollouts import patch_plane
 from watching import ANSWERED, CALL, new_connections_were_answered, the_api_answered
 
 NAME = "asks-the-api"
@@ -50,25 +51,44 @@ while True:
 
 
 @contextmanager
-def a_workload_goes_on(cluster: TestCluster, *, least: int = 30) -> Iterator[None]:
+def a_workload_goes_on(cluster: TestCluster, *, least: int = 30, sets_drain: bool = True) -> Iterator[None]:
     """During the block each of its two pods has asked at least so often, either way, was always answered, and was left
-    alone: the same pods, with no restart."""
-    cluster.kubectl("create", "-f", "-", stdin=json.dumps(_deployment(cluster)))
+    alone: the same pods, with no restart. No node is drained for another kubelet meanwhile; sets_drain: False where
+    the caller has seen to that."""
+    with never_drained(cluster) if sets_drain else nullcontext():
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(_deployment(cluster)))
+        try:
+            cluster.kubectl("rollout", "status", f"deploy/{NAME}", "--timeout=90s")
+            before = _pods(cluster)
+            for pod in before:
+                cluster.wait(f"{pod} asks", lambda pod=pod: CALL in _log(cluster, pod, _ASKS))
+                cluster.wait(f"{pod} is answered", lambda pod=pod: ANSWERED in _log(cluster, pod, _CONNECTS))
+            began = time.time()
+            yield
+            ended = time.time()
+            assert _pods(cluster) == before, "the workload was disturbed"
+            for pod in before:
+                the_api_answered(_log(cluster, pod, _ASKS), least=least, ended=ended, read=time.time())
+                new_connections_were_answered(_log(cluster, pod, _CONNECTS), least=least, began=began, ended=ended)
+        finally:
+            cluster.kubectl("delete", "deployment", NAME, "--ignore-not-found", "--cascade=foreground")
+
+
+@contextmanager
+def never_drained(cluster: TestCluster) -> Iterator[None]:
+    """No node is drained for another kubelet during the block. How a node is drained belongs to what is asked of its
+    kubelet: at the end of the block what has failed is tried again."""
+    _drain(cluster, "Never")
     try:
-        cluster.kubectl("rollout", "status", f"deploy/{NAME}", "--timeout=90s")
-        before = _pods(cluster)
-        for pod in before:
-            cluster.wait(f"{pod} asks", lambda pod=pod: CALL in _log(cluster, pod, _ASKS))
-            cluster.wait(f"{pod} is answered", lambda pod=pod: ANSWERED in _log(cluster, pod, _CONNECTS))
-        began = time.time()
         yield
-        ended = time.time()
-        assert _pods(cluster) == before, "the workload was disturbed"
-        for pod in before:
-            the_api_answered(_log(cluster, pod, _ASKS), least=least, ended=ended, read=time.time())
-            new_connections_were_answered(_log(cluster, pod, _CONNECTS), least=least, began=began, ended=ended)
     finally:
-        cluster.kubectl("delete", "deployment", NAME, "--ignore-not-found")
+        _drain(cluster, None)
+
+
+def _drain(cluster: TestCluster, when: str | None) -> None:
+    """None: as by default."""
+    control = {"name": "control-nodes", "nodes": {"controlPlane": True}, "drain": when}
+    patch_plane(cluster, pools=None if when is None else [{"name": "workers", "drain": when}, control])
 
 
 def _log(cluster: TestCluster, pod: str, container: str) -> str:
