@@ -58,6 +58,11 @@ ETCD_PEERS_CA = f"{ETCD_PKI}/peers-ca.crt"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
 
+def stored_name(program: str, sha256: str) -> str:
+    """How a program is named in a host's store: the name proves the content."""
+    return f"{program}-{sha256[:16]}"
+
+
 def _xdg(variable: str, default: str) -> Path:
     value = os.environ.get(variable, "")
     base = Path(value) if value.startswith("/") else Path.home() / default

@@ -48,6 +48,7 @@ IMAGES = {
         "haproxy",
         "pause",
         "agent",
+        "kubelet",
     )
 }
 

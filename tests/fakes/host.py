@@ -14,6 +14,7 @@ that shows a mistake: links to what is not there, and imports without a runtime,
 from __future__ import annotations
 
 import asyncio
+import posixpath
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -22,16 +23,16 @@ from hashlib import sha256
 from pathlib import Path
 
 from autarky import places
+from autarky.control.kubelet.manifests import files as kubelet_files
 from autarky.control.slots import manifests as standby
 from autarky.errors import CommandFailed, Held, Unreachable
 from autarky.model import ports
 from autarky.model.components import WITH_STANDBY
 from autarky.model.facts import HostFacts
 from autarky.model.files import File
-from autarky.phases import kubelets
+from autarky.phases import generations
 from autarky.phases.prepare import CTR, PINNED
 from autarky.ports import Completed
-from autarky.render import node as render_node
 from fakes.clusters import FACTS
 from fakes.disk import CannotBe, Disk
 
@@ -71,7 +72,10 @@ class FakeHost:
     kubelet_version: str | None = None
     """Of the binary on the disk; None: there is none."""
     kubelet_program: str = ""
-    """What the kubelet's link pointed to when it was started; empty: none was, or it has no link."""
+    runs_hosted_kubelet: bool = False
+    """Where the program of the kubelet is that was started last; empty: none was."""
+    kubelet_arguments: list[str] = field(default_factory=list)
+    """Those with which it was started."""
     log: list[str] = field(default_factory=list)
     timers: dict[str, list[str]] = field(default_factory=dict)
     """What the host does by itself later."""
@@ -202,12 +206,12 @@ class FakeHost:
                     said = _said(f"Kubernetes {self.kubelet_version}")
             case ["ls", path]:
                 said = self._ls(path)
+            case [kubelet_files.SCRIPT_PATH, *words]:
+                said = self._kubelet_slots(words)
             case [standby.SCRIPT_PATH, *arguments]:
                 said = self._standby(arguments)
-            case ["sh", "-c", script, "sh", *paths]:
-                said = self._script(script, paths, stdin)
-            case ["sh", "-c", script]:
-                said = self._one_script(script)
+            case ["sh", "-c", script, *words]:
+                said = self._script(script, words[1:], stdin) if words else self._one_script(script)
             case ["bash", "-c", script]:
                 said = _said("HTTP/1.0 200 OK" if self._says_ok(script) else "HTTP/1.0 503 Service Unavailable")
             case _:
@@ -215,10 +219,20 @@ class FakeHost:
                 said = self._ctr(argv[len(CTR) :])
         return said
 
+    def _kubelet_slots(self, words: list[str]) -> Completed:
+        if words == ["aside"]:
+            self._act("kubelet-slots aside")
+            return _said("")
+        [verb, generation] = words
+        assert verb == "switch"
+        return self._switch_kubelet(generation)
+
     def _one_script(self, script: str) -> Completed:
-        if script == kubelets.PROGRAM:
-            runs = self.kubelet_program if "kubelet" in self.active_units else ""
-            return _said(runs) if runs else _failed(1, "")
+        if script == generations.RUNS:
+            if "kubelet" not in self.active_units or not self.kubelet_program:
+                return _failed(1, "")
+            words = [self.kubelet_program, *self.kubelet_arguments]
+            return _said(f"{self.kubelet_program}\n" + "".join(f"{word}\0" for word in words))
         assert "kill -USR2" in script, f"the fake host does not know {script}"
         self._act("reload the load balancer")
         return _said("")
@@ -271,10 +285,31 @@ class FakeHost:
         names = {unit for unit in units if not unit.startswith("-")}
         if verb in ("start", "restart") or (verb == "enable" and "--now" in units):
             if "kubelet" in names and (verb == "restart" or "kubelet" not in self.active_units):
-                self.kubelet_program = self.links.get(self.disk.place(render_node.BINARIES["kubelet"]), "")
+                self._start_kubelet()
             self.active_units |= names | {wanted for name in names for wanted in self._wants(name)}
         elif verb == "stop" or (verb == "disable" and "--now" in units):
             self.active_units -= names
+
+    def _start_kubelet(self) -> None:
+        """With the current generation; what there is instead on a host of an earlier release is for a test to say."""
+        current = self.links.get(kubelet_files.CURRENT)
+        if current is not None:
+            directory = f"{kubelet_files.KUBELETS}/{current}"
+            self.kubelet_program = self.links[f"{directory}/kubelet"]
+            given = self.files[f"{directory}/{kubelet_files.ARGUMENTS}"][0].decode().splitlines()
+            self.kubelet_arguments = [f"--config={directory}/{kubelet_files.CONFIG}", *given]
+
+    def _switch_kubelet(self, generation: str) -> Completed:
+        directory = f"{kubelet_files.KUBELETS}/{generation}"
+        named = self.disk.file(f"{directory}/{kubelet_files.COMPLETE}")
+        links = [self.links.get(f"{directory}/{name}") for name in kubelet_files.PROGRAMS]
+        if named != (f"generation {generation}\n".encode(), 0o644) or None in links:
+            return _failed(1, f"the generation {generation} is not complete")
+        self._act(f"switch to generation {generation}")
+        if (before := self.links.get(kubelet_files.CURRENT)) not in (None, generation):
+            self.disk.link(kubelet_files.PREVIOUS, str(before))
+        self.disk.link(kubelet_files.CURRENT, generation)
+        return _said("")
 
     def _says_ok(self, script: str) -> bool:
         if self.balanced_paths is None or f"/{ports.NLLB_HEALTH} " not in script:
@@ -282,11 +317,14 @@ class FakeHost:
         return any(f"GET {path} " in script for path in self.balanced_paths)
 
     def _script(self, script: str, paths: list[str], stdin: bytes) -> Completed:
+        if script == generations.HOSTED:
+            return _said("") if self.runs_hosted_kubelet else _failed(1, "")
         if "ln -sfn" in script:
             self._act("link")
             for line in stdin.decode().splitlines():
                 target, link = line.split()
-                assert self.disk.file(target) is not None, "a link to what is not there"
+                there = posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
+                assert self.disk.file(there) is not None or target in generations.LINKS.values(), "a link to nothing"
                 self.disk.link(link, target)
             return _said("")
         if "modprobe" in script:
@@ -296,11 +334,24 @@ class FakeHost:
             self._act(script.split(maxsplit=1)[0] + " leaves")
             return _said("")
         assert "readlink" in script, f"the fake host does not know {script}"
+        return _said("\n".join(self._of_links(script, paths)))
+
+    def _of_links(self, script: str, paths: list[str]) -> list[str]:
+        if "readlink -f" in script:
+            return list(map(self._canonical, paths))
+        if "[ -L" in script:
+            return [self.links.get(path, "-" if self.disk.file(path) is None else "+") for path in paths]
         if "sha256sum" in script:
-            return _said("\n".join(f"{path} {version}" for path in paths if (version := self._etcds_version(path))))
+            return [f"{path} {version}" for path in paths if (version := self._etcds_version(path))]
         with_path = 'printf "%s %s' in script
         targets = [self.links.get(self.disk.place(path), "-") for path in paths]
-        return _said("\n".join(f"{path} " * with_path + target for path, target in zip(paths, targets, strict=True)))
+        return [f"{path} " * with_path + target for path, target in zip(paths, targets, strict=True)]
+
+    def _canonical(self, path: str) -> str:
+        try:
+            return self.disk.followed(path)
+        except CannotBe:
+            return "-"
 
     def _etcds_version(self, path: str) -> str:
         """What an intact program says in its first line."""

@@ -32,8 +32,8 @@ from autarky.phases.etcd_change import _metadata
 from autarky.phases.etcd_listed import read_members
 from autarky.phases.etcd_pods import manifest_of
 from autarky.phases.external_etcd import _healths
+from autarky.phases.former_settings import config_in
 from autarky.phases.hosts import _initial_members
-from autarky.phases.kubelets import Former, read_former
 from autarky.pki import signing
 from autarky.probe import http as probe_http
 from autarky.probe.endpoint import Endpoint
@@ -74,7 +74,7 @@ READERS: dict[str, tuple[Callable[[str], object], object]] = {
     "the metadata of that": (lambda text: _metadata(text.encode()), {}),
     "its list of members": (lambda text: read_members("\n".join([text] * 3), {}), None),
     "the health of external etcd": (_healths, {}),
-    "the former settings of its kubelet": (lambda text: read_former(text.encode()), Former((), ready=False)),
+    "the former settings of its kubelet": (lambda text: config_in(text.encode()), None),
     "its copy of the cluster's record": (lambda text: cluster_record.read(text.encode()), None),
     "the keys of that": (lambda text: cluster_record.read_keys(text.encode()), {}),
     "a kubeconfig": (lambda text: kubeconfig.bootstrap_token(text.encode()), None),

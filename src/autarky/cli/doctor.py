@@ -14,7 +14,7 @@ from autarky.cli.say import say
 from autarky.cli.session import run_async
 
 if TYPE_CHECKING:
-    from autarky.doctor.diagnosis import Finding
+    from autarky.doctor.diagnosis.finding import Finding
 
 
 LONGEST = 2_000

@@ -50,6 +50,7 @@ async def _up(name: str, hosts: int, output: str) -> None:
 def list_(output: str) -> None:
     """List all labs and their hosts."""
     from autarky.lab import Lab
+    from autarky.ui.tables import columns
 
     rows = [
         {"lab": found.name, "host": record.name, "address": record.address, "power": "on" if record.running else "off"}
@@ -59,8 +60,8 @@ def list_(output: str) -> None:
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
         return
-    for row in [{"lab": "LAB", "host": "HOST", "address": "ADDRESS", "power": "POWER"}, *rows]:
-        click.echo(f"{row['lab']:20}{row['host']:16}{row['address']:18}{row['power']}")
+    for line in columns([("LAB", "HOST", "ADDRESS", "POWER"), *(tuple(row.values()) for row in rows)]):
+        click.echo(line)
 
 
 @lab.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

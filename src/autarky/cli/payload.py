@@ -15,6 +15,7 @@ from autarky.cli.payload_etcd import etcd
 from autarky.cli.say import say
 from autarky.cli.session import operation, run_async
 from autarky.errors import UserError
+from autarky.model.components import CONTAINER_RUNTIME
 from autarky.model.versions import Version
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ def _versions(texts: Sequence[str]) -> list[Version]:
     "--group",
     "groups",
     multiple=True,
-    type=click.Choice(["cluster", "test", "bench", "conformance", "s3"]),
-    help="Components for: cluster (what `up` needs), test, bench, conformance, s3. Repeatable; default: cluster, test.",
+    type=click.Choice(["cluster", "test", "bench", "conformance", "s3", "scale"]),
+    help="Components for: cluster (what `up` needs), test, bench, conformance, s3, scale. Repeatable; default: cluster,"
+    " test.",
 )
 @click.option("--all", "every", is_flag=True, help="Of every known version.")
 @output_option
@@ -198,22 +200,40 @@ async def _prune(output: str) -> int:
 @payload.command()
 @click.argument("version")
 @click.option("--cluster", metavar="NAME", help="The cluster; default: the only one there is.")
+@click.option(
+    "--container-runtime",
+    "with_runtime",
+    is_flag=True,
+    help="Also the image with its containerd and runc, for spec.kubelets.runtime of the ControlPlane.",
+)
 @output_option
-def push(version: str, cluster: str | None, output: str) -> None:
-    """Import the images of a release on every node, so that `kubectl set image` works without a registry."""
-    run_async(lambda: _push(_versions([version])[0], cluster, output))
+def push(version: str, cluster: str | None, with_runtime: bool, output: str) -> None:
+    """Import the images of a release on every node, so that `kubectl set image` and an upgrade work without a registry.
+
+    Among them is the one in which its kubelet comes.
+    """
+    [found] = _versions([version])
+    run_async(lambda: _push(found, cluster, output, with_runtime=with_runtime))
     click.echo(f"the images of Kubernetes {version.removeprefix('v')} are on every node")
+    if with_runtime:
+        click.echo(f"its container runtime is {_runtime_of(found)}")
 
 
-async def _push(version: Version, name: str | None, output: str) -> None:
+def _runtime_of(version: Version) -> str:
+    from autarky.payload import image_reference, load_release
+
+    return image_reference(load_release(version), CONTAINER_RUNTIME)
+
+
+async def _push(version: Version, name: str | None, output: str, *, with_runtime: bool) -> None:
     from autarky.cli.wiring import build_context, load_cluster
     from autarky.payload import get_payload, load_release
-    from autarky.phases.prepare import push_images
+    from autarky.phases.images import push_images
 
     context = build_context(load_cluster(None, name))
     try:
         async with operation(f"push Kubernetes {version} to every node", output) as progress:
             pushed = await get_payload(load_release(version), progress)
-            await push_images(context, pushed, progress)
+            await push_images(context, pushed, progress, with_runtime=with_runtime)
     finally:
         await context.close()

@@ -9,13 +9,12 @@ import click
 
 from autarky.cli.options import cluster_options, dry_run_option, output_option
 from autarky.cli.session import run_async
-
-LEVELS = ("1-4", "2-4", "3-4", "4")
+from autarky.model.levels import TEXTS, HostedLevels
 
 
 @click.command()
 @cluster_options
-@click.option("--to", "levels", type=click.Choice(LEVELS), required=True, help="The levels to host from now on.")
+@click.option("--to", "levels", type=click.Choice(TEXTS), required=True, help="The levels to host from now on.")
 @output_option
 @dry_run_option
 def pivot(file: Path | None, cluster: str | None, levels: str, output: str, dry_run: bool) -> None:
@@ -39,10 +38,10 @@ def unpivot(file: Path | None, cluster: str | None, output: str, dry_run: bool) 
 def _change(file: Path | None, cluster: str | None, levels: str, output: str, *, dry_run: bool) -> None:
     from autarky.cli.up import bring_up
     from autarky.cli.wiring import load_cluster
-    from autarky.model.cluster import Level
 
     found = load_cluster(file, cluster)
-    wanted = replace(found, self_hosted=Level(int(levels[0])))
+    asked = HostedLevels.parse(levels)
+    wanted = replace(found, self_hosted=asked.lowest, hosts_kubelet=asked.kubelet)
     run_async(lambda: bring_up(wanted, output, (), (), dry_run=dry_run, by_file=file is not None))
     if file is not None and found.self_hosted_text != wanted.self_hosted_text:
         click.echo(

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from autarky import places
 from autarky.model.components import WITH_STANDBY
+from autarky.model.files import File
 
 if TYPE_CHECKING:
     from autarky.model.cluster import Cluster, Node
-    from autarky.model.files import File
     from autarky.payload import Release
     from autarky.ports import Progress
     from autarky.render.values import Inputs
@@ -73,16 +73,24 @@ def _host(inputs: Inputs, node: Node, root: Path) -> list[Path]:
     initial member are in place; the others are put there once the API has answered (`standby switch`)."""
     from autarky.control.certificates.manifests import leaves
     from autarky.control.etcd.manifests import pods as etcd
+    from autarky.control.kubelet.manifests import files as kubelet_files
     from autarky.control.slots import manifests as standby
-    from autarky.phases import kubelets
     from autarky.phases.members import as_it_joins
     from autarky.render import node as render_node
 
     node = as_it_joins(node)
-    files: list[File] = [_marker(inputs, node), kubelets.settled(kubelets.settings(inputs, node))]
-    files += [*render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
+    files: list[File] = [
+        _marker(inputs, node),
+        *render_node.system_files(inputs, node),
+        *render_node.kubelet_files(inputs, node),
+    ]
     files += [*render_node.static_pods(inputs, node).values(), *render_node.agent_pod(inputs, node).values()]
-    links: dict[str, str] = {}
+    programs = {name: render_node.BINARIES[name] for name in kubelet_files.PROGRAMS}
+    first = render_node.first_generation(inputs, node, programs)
+    files += [File(f"{first.directory}/{name}", content) for name, content in first.contents.items()]
+    files.append(File(f"{first.directory}/{kubelet_files.COMPLETE}", first.complete))
+    links = {f"{first.directory}/{name}": target for name, target in first.links.items()}
+    links[kubelet_files.CURRENT] = first.name
     if node.control_plane:
         files += [*render_node.first_credentials(inputs, node), *render_node.leaf_files(inputs, node)]
         links |= render_node.FIRST_LINK

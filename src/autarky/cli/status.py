@@ -15,12 +15,13 @@ from autarky.cli.options import cluster_options
 from autarky.cli.say import say
 from autarky.cli.session import run_async
 from autarky.errors import AutarkyError, UserError
+from autarky.model.cluster import Level
 from autarky.model.components import COMPONENTS
 
 if TYPE_CHECKING:
     from autarky.model.cluster import Node
     from autarky.phases.context import Context
-    from autarky.status.look import Status
+    from autarky.status.look import Row, Status
 
 WATCH_SECONDS = 2.0
 _HEADINGS = ("LEVEL", "COMPONENT", "NODE", "SLOT", "VERSION", "HEALTH", "DETAIL")
@@ -65,13 +66,17 @@ def table(found: Status) -> str:
     from autarky.ui.text import one_line
 
     rows = [
-        (str(row.level), row.component, row.node, row.slot, row.version, row.health, row.detail) for row in found.rows
+        (str(row.level), row.component, row.node, row.slot, row.version, row.health, _detail(row)) for row in found.rows
     ]
     head = f"cluster {found.cluster}  Kubernetes {found.version}  self-hosted {found.self_hosted}"
     absent = [f"node {name} does not answer: {why}" for name, why in found.absent.items()]
     unseen = [f"not all pods could be looked at: {found.unseen}"] if found.unseen else []
     sentences = [f"{head}  API: {one_line(found.api)}", *map(one_line, [*absent, *unseen, *_certificates(found)])]
     return "\n".join([*sentences, "", *columns([_HEADINGS, *rows])])
+
+
+def _detail(row: Row) -> str:
+    return "; ".join(filter(None, (row.detail, row.change)))
 
 
 def _certificates(found: Status) -> list[str]:
@@ -125,18 +130,20 @@ def _chosen(context: Context, only: str | None) -> Sequence[Node]:
 
 
 async def _read(context: Context, node: Node, component: str, tail: int) -> list[tuple[str, str]]:
-    """(title, text) of each log of the component on the node: the newest file of each of its containers."""
+    """(title, text) of each log of the component on the node: the newest file of each of its containers, and of what
+    is a unit of the host its journal."""
     host = context.machines.host(node.name)
     if host is None:
         raise UserError(f"the machine of node {node.name} is not running", fix="power it on, then try again")
-    if COMPONENTS[component].kind == "systemd unit":
+    found = []
+    if COMPONENTS[component].level is Level.KUBELET:
         journal = await host.run(["journalctl", "-u", component, "-n", str(tail), "--no-pager", "-o", "cat"])
-        return [(component, journal.text)]
+        found.append((component, journal.text))
     script = 'for log in $(ls -tr /var/log/pods/kube-system_"$1"-*/*/*.log 2>/dev/null); do echo "$log"; done'
     paths = (await host.run(["sh", "-c", script, "sh", component])).text.splitlines()
     newest = {path.rsplit("/", 1)[0]: path for path in paths if _LOG.fullmatch(path)}
     try:
-        return [
+        return found + [
             (path.split("_")[1], (await host.run(["tail", "-n", str(tail), path])).text) for path in newest.values()
         ]
     except AutarkyError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import time
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from pathlib import Path
@@ -48,11 +49,12 @@ def upgrade() -> None:
     """Upgrade the control plane to VERSION, such as 1.37.1, or take it back, while the API serves.
 
     Puts the images on every node, asks the operator for the version, and waits until it has carried that out: API
-    servers, controller-manager, scheduler, kube-proxy; down in the other order. A step that is not healthy in time goes
-    back by itself, and the upgrade stops there. The command may be interrupted: the upgrade goes on without it.
+    servers, controller-manager, scheduler, kube-proxy, and then each node's kubelet; down in the other order. A step or
+    a kubelet that is not healthy in time goes back by itself, and the upgrade stops there. The command may be
+    interrupted: the upgrade goes on without it.
 
-    The same as `spec.version` of the ControlPlane, or a new version in the cluster file with `autarky up`, which brings
-    the kubelets afterwards.
+    The same as `spec.version` of the ControlPlane, or a new version in the cluster file with `autarky up`. How kubelets
+    follow, and which do not: `docs/kubelet.md`.
     """
 
 
@@ -198,30 +200,43 @@ async def _plane(context: Context) -> Object:
 
 @upgrade.command()
 @cluster_options
-@click.option("--watch", "-w", is_flag=True, help="Show each change, until the upgrade is complete or has stopped.")
+@click.option("--watch", "-w", is_flag=True, help="Show each change, until all is complete or has stopped.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 @_with_plane
 async def status(context: Context, plane: Object, *, watch: bool, output: str) -> None:
-    """Show which version the control plane has, which one is wanted, and what is being done."""
-    shown = ""
+    """Show which version the control plane has, which one is wanted, and what is being done; and the same of kubelets:
+    how many have theirs, which ones change, which ones wait, and why."""
+    shown, nodes, since = "", await _nodes(context, plane), time.monotonic()
     while True:
-        text = json.dumps(_fields(plane), indent=None if watch else 2) if output == "json" else _sentences(plane)
+        is_json = output == "json"
+        text = json.dumps(_fields(plane, nodes), indent=None if watch else 2) if is_json else _sentences(plane, nodes)
         if text != shown:
             say(text)
-            shown = text
-        if not watch or _has_ended(plane):
+            shown, since = text, time.monotonic()
+        if not watch or _has_ended(plane, nodes, time.monotonic() - since):
             return
-        plane = await _next_look(context)
+        plane, nodes = await _next_look(context)
 
 
-def _has_ended(plane: Object) -> bool:
+def _has_ended(plane: Object, nodes: list[Object], still: float) -> bool:
+    """still: for how many seconds nothing has changed."""
+    from autarky.cli import upgrade_kubelets
     from autarky.control.upgrade.decide.reported import State, read
 
     found = read(plane)
-    return found is not None and found.state in (State.COMPLETE, State.STOPPED, State.REFUSED)
+    if found is not None and found.state is State.COMPLETE:
+        return not upgrade_kubelets.are_awaited(plane, nodes, still)
+    return found is not None and found.state in (State.STOPPED, State.REFUSED)
 
 
-async def _next_look(context: Context) -> Object:
+async def _nodes(context: Context, plane: Object) -> list[Object]:
+    """Where kubelets are hosted: each Node says of its own whether it is in force."""
+    from autarky.control.kubelet.decide.wanted import is_hosted
+
+    return await context.kube().list("v1", "Node") if is_hosted(plane) else []
+
+
+async def _next_look(context: Context) -> tuple[Object, list[Object]]:
     """Waits for an API that is away, and says so once; and once that it is back. One that starts may answer with any
     error, except for a refusal: our credentials are a group's that each API server knows from its start."""
     from autarky.ui.text import sentence
@@ -231,6 +246,7 @@ async def _next_look(context: Context) -> Object:
         await asyncio.sleep(WATCH_SECONDS)
         try:
             plane = await _plane(context)
+            nodes = await _nodes(context, plane)
         except (Unreachable, ApiError) as error:
             if not away:
                 what = "does not answer" if isinstance(error, Unreachable) else "answers with an error"
@@ -239,10 +255,11 @@ async def _next_look(context: Context) -> Object:
             continue
         if away:
             say("the API answers again", err=True)
-        return plane
+        return plane, nodes
 
 
-def _fields(plane: Object) -> dict[str, Any]:
+def _fields(plane: Object, nodes: list[Object]) -> dict[str, Any]:
+    from autarky.cli import upgrade_kubelets
     from autarky.control.upgrade.decide import reported
 
     found = reported.read(plane)
@@ -257,17 +274,20 @@ def _fields(plane: Object) -> dict[str, Any]:
         "component": found.component if found is not None and found.component else None,
         "nodes": list(found.nodes) if found is not None else [],
         "until": None if found is None or found.until is None else reported.stamp(found.until),
+        "next": list(found.to_come) if found is not None else [],
         "soakingUntil": None if (soaks := reported.soaking(plane)) is None else reported.stamp(soaks.until),
         "message": None if found is None else found.message,
         "layers": (plane.get("status") or {}).get("layers") or [],
+        "kubelets": upgrade_kubelets.fields(plane, nodes),
     }
 
 
-def _sentences(plane: Object) -> str:
+def _sentences(plane: Object, nodes: list[Object]) -> str:
+    from autarky.cli import upgrade_kubelets
     from autarky.ui.tables import columns
     from autarky.ui.text import one_line
 
-    found = _fields(plane)
+    found = _fields(plane, nodes)
     state = found["state"] or "the operator has not begun"
     head = f"version {found['version']}, wanted {found['wanted']}: {state}"
     rows = [("LEVEL", "COMPONENT", "SLOT", "READY", "VERSIONS")]
@@ -278,7 +298,10 @@ def _sentences(plane: Object) -> str:
     if found["nodes"]:
         by = f", decided until about {found['until']}" if found["until"] else ""
         message.append(one_line(f"waits for {', '.join(found['nodes'])}{by}"))
-    return "\n".join([one_line(head), *message, "", *columns(rows)])
+    if found["next"]:
+        message.append(one_line(f"then {', '.join(found['next'])}"))
+    kubelets = map(one_line, upgrade_kubelets.sentences(plane, nodes))
+    return "\n".join([one_line(head), *message, *kubelets, "", *columns(rows)])
 
 
 @upgrade.command()
@@ -333,8 +356,8 @@ async def abort(context: Context, plane: Object, *, yes: bool) -> None:
     "--accept-newer-kubelets",
     "accepts_kubelets",
     is_flag=True,
-    help="With the API down: also where control nodes' kubelets are of the later minor, until `autarky up` brings them"
-    " back.",
+    help="With the API down: also where control nodes' kubelets are of the later minor, until the operator has them"
+    " back: once the API serves.",
 )
 @_with_context
 async def rollback(context: Context, *, output: str, dry_run: bool, yes: bool, accepts_kubelets: bool) -> None:
@@ -360,7 +383,7 @@ async def _roll_back(context: Context, plane: Object, *, yes: bool, dry_run: boo
             f"there is no version to go back to: the control plane is of {now}, and was not upgraded to it",
             fix="`autarky upgrade VERSION` names one",
         )
-    first = await _kubelets_first(context, before)
+    first = await _kubelets_first(context, plane, before)
     if dry_run:
         say(f"set spec.version of the ControlPlane to {before}")
         if first:
@@ -371,21 +394,21 @@ async def _roll_back(context: Context, plane: Object, *, yes: bool, dry_run: boo
     say(first or f"the control plane goes back to {before}: `autarky upgrade status --watch`")
 
 
-async def _kubelets_first(context: Context, before: Version) -> str:
-    """What is to be done before anything goes back; empty where nothing is."""
+async def _kubelets_first(context: Context, plane: Object, before: Version) -> str:
+    """What happens, or is to be done, before anything goes back; empty where nothing is."""
     from autarky.control.common.skew import minor_of
-    from autarky.phases.kubelets_back import versions
+    from autarky.control.kubelet.decide.wanted import follows
+    from autarky.phases.kubelets import versions
 
     found = await versions(context)
     newer = {name: one for name, one in found.items() if one is not None and minor_of(one) > minor_of(before)}
     if not newer:
         return ""
     said = of_nodes({name: str(version) for name, version in sorted(newer.items())})
-    return (
-        f"kubelets go back first, since none may be newer than an API server (rule 4): {said}. Run `autarky up` with"
-        f' kubernetesVersion: "{str(before).removeprefix("v")}" in the cluster file: it brings them back and waits for'
-        " the rest"
-    )
+    first = f"kubelets go back first, since none may be newer than an API server (rule 4): {said}"
+    if follows(plane):
+        return f"{first}. Then the control plane goes back to {before}: `autarky upgrade status --watch`"
+    return f"{first}. Run `autarky up` with the present version first: then they do so by themselves"
 
 
 async def _go_back(context: Context, before: Version) -> None:

@@ -27,12 +27,12 @@ from autarky.model.cluster import (
     Cni,
     ExternalEtcd,
     HostRef,
-    Level,
     Network,
     Node,
     Rollback,
 )
 from autarky.model.defaults import newest
+from autarky.model.levels import HostedLevels
 from autarky.model.versions import Version
 
 API_VERSION = "autarky.dev/v1alpha1"
@@ -126,12 +126,13 @@ def default_cluster(*, default_version: Version, known_versions: Collection[Vers
 
 
 def _to_model(file: schema.ClusterFile, version: Version, directory: Path) -> Cluster:
-    spec = file.spec
+    spec, levels = file.spec, HostedLevels.parse(file.spec.self_hosted)
     ca_directory = spec.certificates.ca_directory
     return Cluster(
         name=file.metadata.name,
         kubernetes_version=version,
-        self_hosted=Level(int(spec.self_hosted[0])),
+        self_hosted=levels.lowest,
+        hosts_kubelet=levels.kubelet,
         nodes=tuple(_node(node, control_plane=rules.is_control(spec.nodes, i)) for i, node in enumerate(spec.nodes)),
         ssh_config=str(directory / spec.ssh_config) if spec.ssh_config is not None else None,
         network=Network(*rules.networks(spec.network), spec.network.dns_domain, Cni(spec.network.cni)),
@@ -149,6 +150,9 @@ def _to_model(file: schema.ClusterFile, version: Version, directory: Path) -> Cl
         ),
         rollback=Rollback(spec.rollback.enabled, spec.rollback.limit_seconds),
         soak_seconds=_seconds(spec.upgrade.soak),
+        kubelets_follow=spec.kubelets.follow,
+        container_runtime=spec.kubelets.runtime or "",
+        pools=tuple(pool.as_in_api() for pool in spec.pools),
         defaults=spec.defaults or newest(),
     )
 
@@ -226,10 +230,17 @@ def dump(cluster: Cluster) -> dict[str, Any]:
                 "caDirectory": cluster.certificates.ca_directory,
             },
             "rollback": {"enabled": cluster.rollback.enabled, "limitSeconds": cluster.rollback.limit_seconds},
-            # Omitted if there is none, so that kept files stay the same.
+            # Omitted if there is none, or it is the default, so that kept files stay the same.
             **({} if cluster.soak_seconds is None else {"upgrade": {"soak": _lifetime(cluster.soak_seconds)}}),
+            **({"kubelets": kubelets} if (kubelets := _dump_kubelets(cluster)) else {}),
+            **({"pools": [dict(pool) for pool in cluster.pools]} if cluster.pools else {}),
         },
     }
+
+
+def _dump_kubelets(cluster: Cluster) -> dict[str, Any]:
+    runtime = {"runtime": cluster.container_runtime} if cluster.container_runtime else {}
+    return ({} if cluster.kubelets_follow else {"follow": False}) | runtime
 
 
 def _dump_node(node: Node) -> dict[str, Any]:

@@ -12,11 +12,21 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from autarky.config.syntax import Wrong
+from autarky.model import kubelets
 from autarky.model.cluster import CONTROL_PLANE_ROLE, MOST_DAYS, MOST_SOAK_SECONDS
 from autarky.model.etcd_members import is_own_flag
+from autarky.model.levels import HostedLevels, Level
 
 if TYPE_CHECKING:
-    from autarky.config.schema import CertificatesPart, ExternalEtcdPart, NetworkPart, NodePart, SpecPart, UpgradePart
+    from autarky.config.pools import PoolKubeletPart, PoolPart
+    from autarky.config.schema import (
+        CertificatesPart,
+        ExternalEtcdPart,
+        NetworkPart,
+        NodePart,
+        SpecPart,
+        UpgradePart,
+    )
 
 NODE_MASK = 24
 """Every node gets a block of this size of the pod network (the controller manager's default)."""
@@ -24,7 +34,6 @@ LARGEST_POD_NETWORK = 8
 """The controller manager divides a network into at most 2^16 blocks."""
 SMALLEST_SERVICE_NETWORK = 27
 """Cluster DNS has the tenth address of the service network; the rest is for Services."""
-HOSTED_ETCD = ("0-4", "1-4")
 
 
 # --- nodes ----------------------------------------------------------------------------------------
@@ -145,6 +154,45 @@ def judge_upgrade(upgrade: UpgradePart) -> Iterator[Wrong]:
         yield Wrong(("soak",), f"{upgrade.soak} is too long", f"use {MOST_SOAK_SECONDS // 3600}h or less")
 
 
+# --- pools ----------------------------------------------------------------------------------------
+
+
+def judge_pool(pool: PoolPart) -> Iterator[Wrong]:
+    """What `control.kubelet.decide.pools` refuses, in its words. There one mistake leaves all kubelets as they are."""
+    control, labels = pool.nodes.control_plane, pool.nodes.match_labels
+    if len(labels) > kubelets.MOST_LABELS:
+        what = f"nodes.matchLabels is no object of at most {kubelets.MOST_LABELS} texts"
+        yield Wrong(("nodes", "matchLabels"), what, "select the nodes by fewer labels")
+    if pool.name in (kubelets.WORKERS, kubelets.CONTROL_NODES):
+        is_control = pool.name == kubelets.CONTROL_NODES
+        if labels or control is not is_control:
+            what = f"this name is for all {pool.name.replace('-', ' ')} that no other pool has"
+            fix = "write `nodes: {controlPlane: true}`" if is_control else "leave `nodes` out"
+            yield Wrong(("nodes",), what, f"{fix}, or choose another name")
+    elif not labels and not control:
+        what = "it says of no node that it is in it"
+        yield Wrong(("nodes",), what, "add `nodes: {matchLabels: {KEY: VALUE}}`, or `nodes: {controlPlane: true}`")
+
+
+def judge_pool_kubelet(kubelet: PoolKubeletPart) -> Iterator[Wrong]:
+    settings = kubelet.configuration
+    if len(settings) > kubelets.MOST_SETTINGS:
+        what = f"kubelet.configuration is no object of at most {kubelets.MOST_SETTINGS} settings"
+        yield Wrong(("configuration",), what, "set fewer")
+    for name in sorted(settings.keys() & kubelets.NOT_OURS):
+        what = f"kubelet.configuration sets {name}, which is autarky's"
+        yield Wrong(("configuration", name), what, "leave it out")
+
+
+def judge_pools(pools: Sequence[PoolPart]) -> Iterator[Wrong]:
+    if len(pools) > kubelets.MOST_POOLS:
+        yield Wrong((), f"it is no list of at most {kubelets.MOST_POOLS} pools", "put nodes into fewer pools")
+    names = [pool.name for pool in pools]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            yield Wrong((number, "name"), f"two pools have the name {name}", "give each pool a name of its own")
+
+
 # --- etcd -----------------------------------------------------------------------------------------
 
 
@@ -182,9 +230,11 @@ def _etcd_outside_of_the_cluster(spec: SpecPart) -> Iterator[Wrong]:
     external = spec.etcd.external
     if external is None:
         return
-    if spec.self_hosted in HOSTED_ETCD:
+    levels = HostedLevels.parse(spec.self_hosted)
+    if levels.hosts(Level.ETCD):
         what = f"external etcd cannot be combined with selfHosted {spec.self_hosted}, which hosts etcd"
-        yield Wrong(("etcd", "external"), what, 'use selfHosted: "2-4"')
+        instead = HostedLevels(Level.API_SERVER, kubelet=levels.kubelet)
+        yield Wrong(("etcd", "external"), what, f'use selfHosted: "{instead}"')
     for node in spec.nodes:
         if external.lab is not None and (external.lab == node.name or machine(node) == f"lab:{external.lab}"):
             yield Wrong(("etcd", "external", "lab"), f"{external.lab} is already a node", "give etcd a host of its own")

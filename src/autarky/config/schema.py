@@ -7,40 +7,26 @@ between values is in `rules`. Changes are additive: what a v1alpha1 file says ke
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
     StrictBool,
     StrictInt,
-    ValidationInfo,
-    WithJsonSchema,
     model_validator,
 )
 
 from autarky.config import rules, syntax
+from autarky.config.part import Part
+from autarky.config.pools import KubeletsPart, PoolPart, judge_all
 from autarky.config.syntax import raise_all, refused
 from autarky.model import defaults
 from autarky.model.cluster import MOST_DAYS, UNNAMED_CNI, CniName, Taint
-from autarky.model.etcd_members import ETCD_VERSION
-from autarky.model.versions import Version
 
 NEW: Mapping[str, Any] = defaults.edition(defaults.newest()).file
 """Path in the spec → the default of a new cluster. (A cluster that is there: `filling`.)"""
-
-
-class Part(BaseModel):
-    """No unknown keys, anywhere: a misspelt key must not be passed over."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, model_title_generator=lambda part: part.__name__.removesuffix("Part")
-    )
 
 
 class TaintPart(Part):
@@ -105,27 +91,6 @@ class NetworkPart(Part):
         return self
 
 
-def _quoted(value: Any) -> Any:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        what = f"it is the number {value}, because it is not quoted"
-        raise refused(what, 'write the whole version in quotes, such as "1.36.4"')
-    return value
-
-
-def _etcd_version(value: str) -> str:
-    if re.fullmatch(ETCD_VERSION, value, re.ASCII) is None:
-        raise refused(f"{value!r} is no version of etcd", "write it as 3.6.16")
-    return value
-
-
-EtcdVersion = Annotated[
-    str,
-    AfterValidator(_etcd_version),
-    BeforeValidator(_quoted),
-    WithJsonSchema({"type": "string", "pattern": ETCD_VERSION}),
-]
-
-
 class ExternalEtcdPart(Part):
     """etcd that runs outside of the cluster: a test host (`lab`), or your own (the other four fields)."""
 
@@ -158,7 +123,7 @@ class EtcdPart(Part):
         default=None,
         description="etcd outside of the cluster; needs selfHosted 2-4, 3-4 or 4. Paths are relative to this file.",
     )
-    version: EtcdVersion | None = Field(
+    version: syntax.EtcdVersion | None = Field(
         default=None,
         description='Of etcd, in quotes, such as `"3.7.3"`; `autarky payload etcd list` shows the known ones.'
         " Default: the one that belongs to kubernetesVersion. A running etcd gets another one member by member.",
@@ -241,26 +206,6 @@ class UpgradePart(Part):
         return self
 
 
-def _built_level(value: str) -> str:
-    if value == "0-4":
-        raise refused("0-4 (the kubelet as a DaemonSet) is not built yet", 'use "1-4"')
-    return value
-
-
-def _known_version(value: str, info: ValidationInfo) -> str:
-    try:
-        version = Version.parse(value)
-    except ValueError as error:
-        raise refused(str(error), "write all three numbers, in quotes") from None
-    known: Collection[Version] = (info.context or {}).get("known_versions", (version,))
-    if version not in known:
-        names = [str(v).removeprefix("v") for v in sorted(known)]
-        nearest = max((v for v in known if v <= version), default=min(known, default=version))
-        fix = f'use "{str(nearest).removeprefix("v")}"; known: {", ".join(names)}'
-        raise refused(f"there is no release file for {version}", fix)
-    return value
-
-
 def _known_edition(value: int) -> int:
     if not defaults.is_known(value):
         first, last = defaults.FIRST, defaults.newest()
@@ -271,14 +216,6 @@ def _known_edition(value: int) -> int:
     return value
 
 
-KubernetesVersion = Annotated[
-    str,
-    AfterValidator(_known_version),
-    BeforeValidator(_quoted),
-    WithJsonSchema({"type": "string", "pattern": r"^v?\d+\.\d+\.\d+$"}),
-]
-
-
 def _judge_nodes(nodes: list[NodePart]) -> list[NodePart]:
     raise_all(rules.judge_nodes(nodes), nodes)
     return nodes
@@ -287,7 +224,7 @@ def _judge_nodes(nodes: list[NodePart]) -> list[NodePart]:
 class SpecPart(Part):
     """What the cluster should be."""
 
-    kubernetes_version: KubernetesVersion | None = Field(
+    kubernetes_version: syntax.KubernetesVersion | None = Field(
         default=None,
         alias="kubernetesVersion",
         description='The Kubernetes version, quoted: "1.36.4". Default: that of the cluster; of a new one the default '
@@ -298,10 +235,10 @@ class SpecPart(Part):
         description="The edition of defaults, a number: what the fields below amount to that the file leaves out. "
         "Default: that of the cluster; of a new one the newest of this autarky.",
     )
-    self_hosted: Annotated[Literal["0-4", "1-4", "2-4", "3-4", "4"], AfterValidator(_built_level)] = Field(
+    self_hosted: Literal["0-4", "02-4", "1-4", "2-4", "3-4", "4"] = Field(
         default=NEW["selfHosted"],
         alias="selfHosted",
-        description="Which levels run from API objects: 0 kubelet (not built yet), 1 etcd, 2 API server, "
+        description="Which levels run from API objects: 0 kubelet, 1 etcd, 2 API server, "
         "3 scheduler, controller-manager and kube-proxy, 4 add-ons.",
     )
     nodes: Annotated[list[NodePart], Field(min_length=1), AfterValidator(_judge_nodes)] = Field(
@@ -334,6 +271,14 @@ class SpecPart(Part):
     upgrade: UpgradePart = Field(
         default_factory=UpgradePart,
         description="Upgrades of the control plane. It is kept in the ControlPlane object, too.",
+    )
+    kubelets: KubeletsPart = Field(
+        default_factory=KubeletsPart, description="How kubelets change. It is kept in the ControlPlane object, too."
+    )
+    pools: Annotated[list[PoolPart], AfterValidator(judge_all)] = Field(
+        default_factory=list,
+        description="Pools of nodes whose kubelets change together, at most 50. They are kept in the ControlPlane "
+        "object, too.",
     )
 
     @model_validator(mode="after")

@@ -11,11 +11,12 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, get_args
+from typing import Any, Final, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from autarky.config.schema import Part, SpecPart
+from autarky.config.part import Part
+from autarky.config.schema import SpecPart
 from autarky.model.versions import Version
 
 WIDTH: Final = 100
@@ -30,6 +31,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "certificates.leafLifetime": "720h",
     "certificates.kubeletLifetime": "720h",
     "certificates.caDirectory": "ca",
+    "pools": [{"name": "edge", "nodes": {"matchLabels": {"site": "edge"}}, "atOnce": 2}],
 }
 """Path in the spec → the example for a field that has no default."""
 LEFT_OUT: Final = frozenset(
@@ -109,6 +111,8 @@ def _key(name: str, field: FieldInfo) -> str:
 
 def _part_of(field: FieldInfo) -> type[Part] | None:
     """The part that the field is one of, if it is."""
+    if get_origin(field.annotation) is list:
+        return None
     candidates = (field.annotation, *get_args(field.annotation))
     return next((one for one in candidates if isinstance(one, type) and issubclass(one, Part)), None)
 

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, StrictStr, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, StrictStr, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from autarky.model.cluster import CONTROL_PLANE_ROLE
+from autarky.model.etcd_members import ETCD_VERSION
 from autarky.model.names import LABEL, is_name
+from autarky.model.versions import Version
 
 _SUBDOMAIN = rf"{LABEL}(\.{LABEL})*"
 _QUALIFIED = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -109,6 +111,7 @@ def _label_value(value: str) -> str:
 Name = Annotated[str, AfterValidator(_dns_label), _published(LABEL)]
 Domain = Annotated[str, AfterValidator(_subdomain), _published(_SUBDOMAIN, maxLength=LONGEST_SUBDOMAIN)]
 LabelKey = Annotated[StrictStr, AfterValidator(_own_label_key), _published(rf"({_SUBDOMAIN}/)?{_QUALIFIED}")]
+AnyLabelKey = Annotated[StrictStr, AfterValidator(_label_key), _published(rf"({_SUBDOMAIN}/)?{_QUALIFIED}")]
 TaintKey = Annotated[StrictStr, AfterValidator(_label_key), _published(rf"({_SUBDOMAIN}/)?{_QUALIFIED}")]
 LabelValue = Annotated[StrictStr, AfterValidator(_label_value), _published(f"({_QUALIFIED})?")]
 
@@ -255,3 +258,47 @@ ArgumentName = Annotated[str, AfterValidator(_argument_name), _published("[A-Za-
 ArgumentValue = Annotated[StrictStr, AfterValidator(_one_line)]
 Lifetime = Annotated[StrictStr, AfterValidator(_lifetime), _published("[1-9][0-9]{0,6}[mh]")]
 LocalPath = Annotated[str, AfterValidator(_path), WithJsonSchema({"type": "string", "minLength": 1})]
+
+
+# --- versions -------------------------------------------------------------------------------------
+
+
+def _quoted(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        what = f"it is the number {value}, because it is not quoted"
+        raise refused(what, 'write the whole version in quotes, such as "1.36.4"')
+    return value
+
+
+def _etcd_version(value: str) -> str:
+    if re.fullmatch(ETCD_VERSION, value, re.ASCII) is None:
+        raise refused(f"{value!r} is no version of etcd", "write it as 3.6.16")
+    return value
+
+
+def _known_version(value: str, info: ValidationInfo) -> str:
+    try:
+        version = Version.parse(value)
+    except ValueError as error:
+        raise refused(str(error), "write all three numbers, in quotes") from None
+    known: Collection[Version] = (info.context or {}).get("known_versions", (version,))
+    if version not in known:
+        names = [str(v).removeprefix("v") for v in sorted(known)]
+        nearest = max((v for v in known if v <= version), default=min(known, default=version))
+        fix = f'use "{str(nearest).removeprefix("v")}"; known: {", ".join(names)}'
+        raise refused(f"there is no release file for {version}", fix)
+    return value
+
+
+EtcdVersion = Annotated[
+    str,
+    AfterValidator(_etcd_version),
+    BeforeValidator(_quoted),
+    WithJsonSchema({"type": "string", "pattern": ETCD_VERSION}),
+]
+KubernetesVersion = Annotated[
+    str,
+    AfterValidator(_known_version),
+    BeforeValidator(_quoted),
+    WithJsonSchema({"type": "string", "pattern": r"^v?\d+\.\d+\.\d+$"}),
+]

@@ -24,21 +24,19 @@ from typing import Any, Final, TypeVar
 from autarky import places
 from autarky.cri import containerd_pb2 as pb
 from autarky.cri.connection import Connection, Method
-from autarky.cri.images import NAMESPACE
+from autarky.cri.images import CONTENT_INFO, LIST, NAMESPACE
 from autarky.cri.layers import ABSENT, WINDOW, Blob, Damaged, Place, Take, copy, look, path_in
 from autarky.cri.references import stored_name
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model import patience
 from autarky.parsing import parsed
 from autarky.ports import FoundFile, FoundImage
+from autarky.threads import to_the_end
 
 LARGEST_MANIFEST: Final = 4 * 2**20
 """As for registries."""
 MOST_LAYERS: Final = 127
-_LIST = Method("/containerd.services.images.v1.Images/List", pb.ListImagesRequest, pb.ListImagesResponse)
-_CONTENT = "/containerd.services.content.v1.Content"
-_INFO = Method(f"{_CONTENT}/Info", pb.ContentInfoRequest, pb.ContentInfoResponse)
-_READ = Method(f"{_CONTENT}/Read", pb.ReadContentRequest, pb.ReadContentResponse)
+_READ = Method("/containerd.services.content.v1.Content/Read", pb.ReadContentRequest, pb.ReadContentResponse)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _ARCHITECTURES: Mapping[str, str] = {"x86_64": "amd64", "aarch64": "arm64"}
 _BRING = "bring it to this node with `autarky payload push VERSION`"
@@ -84,7 +82,7 @@ class ImageFileReader:
     async def _layers(self, reference: str) -> tuple[str, list[str]]:
         """The digest of the manifest, and those of the layers, the lowest first."""
         name = stored_name(reference)
-        images = (await self._connection.call(_LIST, pb.ListImagesRequest(), timeout=self._timeout)).images
+        images = (await self._connection.call(LIST, pb.ListImagesRequest(), timeout=self._timeout)).images
         digest = next((image.target.digest for image in images if image.name == name), None)
         if digest is None:
             raise UserError(f"the image {reference} is not on this node", fix=_BRING)
@@ -116,7 +114,9 @@ class ImageFileReader:
 
     async def _size(self, reference: str, digest: str) -> int:
         try:
-            found = await self._connection.call(_INFO, pb.ContentInfoRequest(digest=digest), timeout=self._timeout)
+            found = await self._connection.call(
+                CONTENT_INFO, pb.ContentInfoRequest(digest=digest), timeout=self._timeout
+            )
         except ApiError as error:
             if error.reason != "NotFound":
                 raise
@@ -152,9 +152,14 @@ class ImageFileReader:
                 asked[0].cancel()
             return asked[0].result()
 
-        running = asyncio.ensure_future(asyncio.to_thread(lambda: work(Blob(fetch, size, self._window))))
+        def leave() -> None:
+            nonlocal is_left
+            is_left = True
+            for one in asked:
+                one.cancel()
+
         try:
-            return await asyncio.shield(running)
+            return await to_the_end(lambda: work(Blob(fetch, size, self._window)), leave)
         except Damaged as error:
             short = layer[:19]
             raise UserError(f"the layer {short} of the image {reference} {error}", fix=_BUILD_AGAIN) from error
@@ -162,13 +167,6 @@ class ImageFileReader:
             if error.reason != "NotFound":
                 raise
             raise _discarded(reference, layer) from error
-        finally:
-            is_left = True
-            for one in asked:
-                one.cancel()
-            await asyncio.wait({running})
-            if not running.cancelled():
-                running.exception()  # looked at, so that nobody logs it
 
 
 def _found(place: Place | str, layer: str) -> FoundFile | str:

@@ -43,10 +43,10 @@ _Asked = TypeVar("_Asked", bound=Message)
 _Answered = TypeVar("_Answered", bound=Message)
 _IMAGES = "/containerd.services.images.v1.Images"
 _LEASES = "/containerd.services.leases.v1.Leases"
-_LIST = Method(f"{_IMAGES}/List", pb.ListImagesRequest, pb.ListImagesResponse)
+LIST = Method(f"{_IMAGES}/List", pb.ListImagesRequest, pb.ListImagesResponse)
 _CREATE = Method(f"{_IMAGES}/Create", pb.CreateImageRequest, pb.CreateImageResponse)
 _UPDATE = Method(f"{_IMAGES}/Update", pb.UpdateImageRequest, pb.UpdateImageResponse)
-_CONTENT = Method("/containerd.services.content.v1.Content/Info", pb.ContentInfoRequest, pb.ContentInfoResponse)
+CONTENT_INFO = Method("/containerd.services.content.v1.Content/Info", pb.ContentInfoRequest, pb.ContentInfoResponse)
 _LIST_LEASES = Method(f"{_LEASES}/List", pb.ListLeasesRequest, pb.ListLeasesResponse)
 _CREATE_LEASE = Method(f"{_LEASES}/Create", pb.CreateLeaseRequest, pb.CreateLeaseResponse)
 _DELETE_LEASE = Method(f"{_LEASES}/Delete", pb.DeleteLeaseRequest, pb.Empty)
@@ -75,7 +75,7 @@ class ImageKeeper:
         await self._connection.close()
 
     async def keep(self, references: Collection[str]) -> frozenset[str]:
-        images = {image.name: image for image in (await self._call(_LIST, pb.ListImagesRequest())).images}
+        images = {image.name: image for image in (await self._call(LIST, pb.ListImagesRequest())).images}
         leases = {lease.id: dict(lease.labels) for lease in await self._leases()}
         wanted = {_lease_of(stored_name(reference)) for reference in references}
         for lease in sorted(leases.keys() - wanted):
@@ -118,7 +118,7 @@ class ImageKeeper:
         name was removed."""
         await self._hold(_lease_of(name), target)
         try:
-            await self._call(_CONTENT, pb.ContentInfoRequest(digest=target.digest))
+            await self._call(CONTENT_INFO, pb.ContentInfoRequest(digest=target.digest))
         except ApiError as error:
             if error.reason == "NotFound":
                 return False

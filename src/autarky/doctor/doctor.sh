@@ -7,6 +7,8 @@ manifests="@MANIFESTS@"
 fence="@FENCE@"
 kept="@KEPT@" # former data of etcd
 copy="@COPY@"
+kubelets="@KUBELETS@" # the generations of the kubelet, and what is written there while it changes
+slot_lock="@SLOT_LOCK@" # of the kubelet that is in force, where there is one of a pod as well
 etcd_port=@ETCD_PORT@
 balancer_port=@BALANCER_PORT@
 configuration_path="@CONFIGURATION_PATH@"
@@ -45,6 +47,42 @@ alarms() {
   read_all "$etcd_port" /health | grep -oE 'ALARM [A-Z]+' | sort -u | sed 's/^ALARM/alarm/'
 }
 
+# What the files of the kubelet's generations say, the last words of one that went back included.
+kubelet() {
+  echo "kubelet host boot $(cat /proc/sys/kernel/random/boot_id)"
+  echo "kubelet host uptime $(cut -d . -f 1 /proc/uptime)"
+  [ ! -s "$kubelets/base.json" ] || echo "kubelet host base yes"
+  [ ! -s "$kubelets/current/complete" ] || echo "kubelet host current $(readlink "$kubelets/current")"
+  for name in ask trial result hosted; do
+    if [ -f "$kubelets/$name" ]; then head -c 4096 "$kubelets/$name" | sed "s/^/kubelet $name /" && echo; fi
+  done
+  if [ -f "$kubelets/last-words" ]; then tail -n 3 "$kubelets/last-words" | tail -c 1000 | sed 's/^/kubelet words /'; fi
+  echo
+  processes
+}
+
+# Kubelets that do not wait for the lock, and for how many seconds they have run. Not those of containers on this host.
+processes() {
+  hertz=$(getconf CLK_TCK)
+  for process in /proc/[0-9]*; do
+    if read -r comm <"$process/comm" && [ "$comm" = kubelet ] && [ "$process/ns/pid" -ef /proc/self/ns/pid ] &&
+      ! waits "$process"; then
+      started=$(cut -d ' ' -f 22 "$process/stat")
+      echo "kubelet process ${process#/proc/} $(($(cut -d . -f 1 /proc/uptime) - started / hertz))"
+    fi
+  done 2>/dev/null
+}
+
+# For a lock of the kubelet's slots. Not by /proc/locks: that takes long to read where some pod has very many.
+waits() {
+  for descriptor in "$1"/fd/*; do
+    case "$(readlink "$descriptor")" in
+    "$slot_lock" | "$slot_lock (deleted)") ! grep -q '^lock:' "$1/fdinfo/${descriptor##*/}" && return 0 ;;
+    esac
+  done
+  return 1
+}
+
 for unit in $units; do echo "unit $unit $(systemctl is-active "$unit")"; done
 for path in $disks; do
   echo "free $path $(df --output=avail -B1 "$path" 2>/dev/null | tail -n 1 | tr -d ' ')"
@@ -60,6 +98,7 @@ done
 for directory in "$kept"*; do
   [ ! -d "$directory" ] || echo "kept -"
 done
+kubelet
 echo "balancer $(ask "$balancer_port" /)"
 for server; do
   echo "server $server $(ask "$balancer_port" "/$server")"

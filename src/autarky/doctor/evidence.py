@@ -16,28 +16,34 @@ from datetime import datetime
 
 from autarky import places
 from autarky.control.addons import add_ons_of
-from autarky.control.common.shapes import condition
+from autarky.control.common.shapes import condition, plain
 from autarky.control.etcd.decide import figures
 from autarky.control.guards.decide import Refused
+from autarky.control.kubelet.manifests import files
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.slots import manifests as standby
+from autarky.control.upgrade.decide.reported import parsed
 from autarky.doctor.diagnosis import ALARMS, CONDITIONS, ClusterEvidence, Database, NodeEvidence, PodEvidence, Syncs
+from autarky.doctor.diagnosis.kubelets import InApi, OnHost
 from autarky.errors import ApiError, AutarkyError
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
-from autarky.model.components import API_SERVER, COMPONENTS, LED_BY_LEASE, WITH_STANDBY
+from autarky.model.components import API_SERVER, COMPONENTS, KUBELET, LED_BY_LEASE, WITH_STANDBY
+from autarky.model.versions import Version
 from autarky.phases.context import Context
 from autarky.phases.expiry import ADMINISTRATOR
+from autarky.phases.hosted_kubelets import rolled_back
 from autarky.phases.hosts import observe
 from autarky.phases.labelled import find_labelled
 from autarky.phases.refused import find_refused
-from autarky.ports import Host
+from autarky.ports import Host, Object
 from autarky.programs import program
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM, WITHDRAWN
-from autarky.status.look import gather
+from autarky.status.look import Row, gather_with_nodes
 
 UNITS = ("containerd", "kubelet")
+_MOST_PROCESSES = 10
 _DISKS = ("/", places.ETCD_DATA)
 SYNC_SECONDS = 3
 """How long etcd's disk is observed: an idle cluster writes its leases several times meanwhile."""
@@ -52,6 +58,8 @@ _PROGRAM = program(
     fence=places.ETCD_FENCE,
     kept=f"{places.ETCD_DATA}/kept.",
     copy=places.ETCD_COPY,
+    kubelets=files.KUBELETS,
+    slot_lock=files.LOCK,
     etcd_port=ports.ETCD_HEALTH,
     balancer_port=ports.NLLB_HEALTH,
     configuration_path=nllb.CONFIGURATION_PATH,
@@ -74,14 +82,16 @@ async def evidence(context: Context) -> ClusterEvidence:
         await observe(context)
     await _find_labelled(context)
     nodes = tuple(await asyncio.gather(*(_node(context, node) for node in context.cluster.nodes)))
-    status = await gather(context)
+    status, live = await gather_with_nodes(context)
     hosted = frozenset(c for c in WITH_STANDBY if context.cluster.hosts_level(COMPONENTS[c].level))
     if status.api != "ready":
         ended = tuple(one for one in status.overdue if ADMINISTRATOR not in one)
         return ClusterEvidence(nodes, api=status.api, hosted=hosted, ended=ended)
     try:
-        idle_leases, withdrawn = await _idle_leases(context, nodes), await _withdrawn(context)
-        conditions = await _conditions(context)
+        idle_leases = await _idle_leases(context, nodes)
+        plane = await _plane(context)
+        daemon_set = await context.kube().get("apps/v1", "DaemonSet", KUBELET, SYSTEM) or {}
+        back = await rolled_back(context.kube(), plane)
     except AutarkyError as error:  # it has gone meanwhile: what it no longer says is unknown, not down
         return ClusterEvidence(nodes, api=str(error), hosted=hosted)
     refused, unseen = await _refused(context)
@@ -97,12 +107,15 @@ async def evidence(context: Context) -> ClusterEvidence:
         unready_pods=pods,
         idle_leases=idle_leases,
         hosted=hosted,
-        withdrawn=withdrawn,
-        conditions=conditions,
+        withdrawn=_withdrawn(live),
+        conditions=_conditions(plane),
         admin=next((one for one in status.overdue if ADMINISTRATOR in one), ""),
         refused=refused,
         unseen=unseen,
         unseen_pods=status.unseen,
+        kubelets=InApi(
+            plane, live, _servers(status.rows), _now(context, nodes, ""), daemon_set, back.sentence if back else ""
+        ),
     )
 
 
@@ -123,21 +136,31 @@ async def _refused(context: Context) -> tuple[list[Refused], str]:
         return [], str(error) or type(error).__name__
 
 
-async def _withdrawn(context: Context) -> dict[str, str]:
+def _withdrawn(nodes: Sequence[Object]) -> dict[str, str]:
     """Of control nodes only: a worker can write the annotation itself, and nobody acts on it."""
-    nodes = await context.kube().list("v1", "Node", labels=CONTROL_PLANE_ACTIVE)
-    said = {node["metadata"]["name"]: (node["metadata"].get("annotations") or {}).get(WITHDRAWN) for node in nodes}
+    control = [node["metadata"] for node in nodes if CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {})]
+    said = {meta["name"]: (meta.get("annotations") or {}).get(WITHDRAWN) for meta in control}
     return {name: why for name, why in said.items() if why}
 
 
-async def _conditions(context: Context) -> dict[str, str]:
-    """What the operator reports as wrong; nothing where its resource is gone, which is no failure (rule 10)."""
+def _servers(rows: Sequence[Row]) -> list[Version]:
+    """Of the API servers that run. A standby that does not has none."""
+    versions = (parsed(row.version) for row in rows if row.component == API_SERVER)
+    return [version for version in versions if version is not None]
+
+
+async def _plane(context: Context) -> Object:
+    """Empty where it is gone, which is no failure (rule 10)."""
     try:
-        plane = await context.kube().get(API_VERSION, "ControlPlane", CONTROL_PLANE) or {}
+        return await context.kube().get(API_VERSION, "ControlPlane", CONTROL_PLANE) or {}
     except ApiError as error:
         if error.status != 404:
             raise
         return {}
+
+
+def _conditions(plane: Object) -> dict[str, str]:
+    """What the operator reports as wrong."""
     found = {name: condition(plane, name) for name in CONDITIONS}
     wrong = {name: status for name, (status, _) in CONDITIONS.items()}
     return {name: one["message"] for name, one in found.items() if one.get("status") == wrong[name]}
@@ -206,6 +229,9 @@ class SaidByScript:
     fsync: Syncs | None = None
     database: dict[str, float] = field(default_factory=dict)
     alarms: list[str] = field(default_factory=list)
+    kubelet: dict[str, dict[str, str]] = field(default_factory=dict)
+    last_words: list[str] = field(default_factory=list)
+    kubelets: dict[str, int] = field(default_factory=dict)
 
 
 def read_said(text: str, asked: Collection[str]) -> SaidByScript:
@@ -215,6 +241,7 @@ def read_said(text: str, asked: Collection[str]) -> SaidByScript:
     for line in text.splitlines():
         words = line.split()
         _read_of_etcd(said, words)
+        _read_of_kubelet(said, words)
         match words:
             case ["unit", unit, state]:
                 said.units[unit] = state == "active"
@@ -251,6 +278,31 @@ def _read_of_etcd(said: SaidByScript, words: Sequence[str]) -> None:
             said.alarms.append(kind)
         case ["syncs", *times]:
             said.fsync = _syncs(times)
+
+
+def _read_of_kubelet(said: SaidByScript, words: Sequence[str]) -> None:
+    match words:
+        case ["kubelet", "words", *line]:
+            said.last_words.append(" ".join(line))
+        case ["kubelet", "process", pid, age] if _number(pid) and (seconds := _number(age)) is not None:
+            said.kubelets[pid] = seconds
+        case ["kubelet", "host" | "ask" | "trial" | "result" | "hosted" as name, key, *value]:
+            said.kubelet.setdefault(name, {}).setdefault(key, plain(" ".join(value)))
+
+
+def on_host(said: SaidByScript) -> OnHost | None:
+    if (host := said.kubelet.get("host")) is None:
+        return None
+    found = {name: said.kubelet.get(name, {}) for name in ("ask", "trial", "result", "hosted")}
+    return OnHost(
+        "base" in host,
+        host.get("current", ""),
+        host.get("boot", ""),
+        _number(host.get("uptime", "")) or 0,
+        **found,
+        words=plain(" ".join(said.last_words)),
+        in_force=dict(list(said.kubelets.items())[:_MOST_PROCESSES]),
+    )
 
 
 def _number(word: str) -> int | None:
@@ -294,6 +346,7 @@ async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
         kept=said.kept,
         clock=clock,
         active=frozenset(component for component, (_, activations) in standbys.items() if activations),
+        kubelet=on_host(said),
         missing_standby=frozenset(c for c in WITH_STANDBY if is_control and standbys.get(c, (None, ()))[0] is None),
     )
 

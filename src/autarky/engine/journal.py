@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Literal
 
 from autarky.errors import UserError
+from autarky.store import sync_directory
 
 What = Literal["operation-started", "phase-started", "phase-ended", "operation-ended"]
 TAIL = 256 * 1024
@@ -50,7 +51,7 @@ class Journal:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         except OSError as error:
             raise _cannot_write(path, error) from error
 
@@ -111,14 +112,6 @@ def _parse(lines: Sequence[bytes]) -> list[Entry]:
         except (ValueError, TypeError):
             continue
     return entries
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _cannot_write(path: Path, error: OSError) -> UserError:

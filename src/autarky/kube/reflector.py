@@ -48,6 +48,10 @@ def _anything(_: Object) -> bool:
     return True
 
 
+def _always(_before: Object, _after: Object) -> bool:
+    return True
+
+
 def _unnoticed(_: Object) -> None: ...
 
 
@@ -56,6 +60,7 @@ class Reflector:
     """Run it as a task; read `items`, `synced`, `age` and `error` at any time.
 
     on_change: called in the event loop after each change; typically the `set` of an asyncio.Event.
+    on_news: called after it, unless one object has only replaced its former version, and is no news beside that.
     accepts: whether an object can be understood; one that cannot counts as absent.
     slim: what of an object is kept, and all that `accepts` and `on_object` are given of it.
     on_object: called with each version of each object that is heard of, however soon another one comes.
@@ -70,6 +75,8 @@ class Reflector:
     labels: str | None = None
     fields: str | None = None
     on_change: Callable[[], None] = _nothing
+    on_news: Callable[[], None] = _nothing
+    is_news: Callable[[Object, Object], bool] = _always
     accepts: Callable[[Object], bool] = _anything
     slim: Slim = complete
     on_object: Callable[[Object], None] = _unnoticed
@@ -143,6 +150,7 @@ class Reflector:
         self._version = listing.resource_version
         self._hear()  # no success yet: a list that is forgotten at once must not be repeated without end
         self.on_change()
+        self.on_news()
 
     async def _follow(self) -> None:
         """One watch, from the version that is known to its end."""
@@ -174,11 +182,14 @@ class Reflector:
             self._succeed()
         if event.type == "BOOKMARK":
             return
-        for kept in (self._items, self._refused):
-            kept.pop(_key(event.object), None)
-        if event.type != "DELETED":
-            self._keep(self.slim(event.object))
+        key = _key(event.object)
+        before = self._items.pop(key, None) or self._refused.pop(key, None)
+        after = None if event.type == "DELETED" else self.slim(event.object)
+        if after is not None:
+            self._keep(after)
         self.on_change()
+        if before is None or after is None or self.is_news(before, after):
+            self.on_news()
 
     def _keep(self, obj: Object) -> None:
         self.on_object(obj)

@@ -154,6 +154,8 @@ class Lab:
         if not self.directory.exists():
             return
         async with self._locked():
+            if not self.directory.exists():  # another process has removed it meanwhile
+                return
             if self._state():
                 await _side_by_side(self._machine(name).clear() for name in self.records())
                 await self.network.remove()

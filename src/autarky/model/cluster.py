@@ -9,11 +9,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum, IntEnum
+from enum import Enum
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from autarky.model import defaults as editions
+from autarky.model.levels import HostedLevels
+from autarky.model.levels import Level as Level  # noqa: PLC0414 # for those who use it with a Cluster
 from autarky.model.versions import Version
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -21,16 +23,6 @@ NO_ARGS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 CONTROL_PLANE_ROLE = "node-role.kubernetes.io/control-plane"
 """Kubernetes' own name for the role: the key of a label and of a taint."""
-
-
-class Level(IntEnum):
-    """The layers of a cluster; `selfHosted: N-4` hosts level N and all above it."""
-
-    KUBELET = 0
-    ETCD = 1
-    API_SERVER = 2
-    CONTROLLERS = 3
-    ADD_ONS = 4
 
 
 Driver = Literal["local", "lab", "ssh"]
@@ -174,10 +166,13 @@ MOST_SOAK_SECONDS = 30 * 86400
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The complete desired state. `external_etcd` is None when etcd runs on the control nodes; `ssh_config` is a
-    path on the machine that runs the CLI, or None for the user's own; `defaults` the number of an edition;
-    `etcd_version` that of etcd, None for the one that belongs to the version of Kubernetes; `soak_seconds`: for how
-    long a later minor emulates the one before it, None where the file does not say."""
+    """The complete desired state. `self_hosted` is the lowest hosted level apart from the kubelet, `hosted_levels` has
+    both; `external_etcd` is None when etcd runs on the control nodes; `ssh_config` is a path on the machine that runs
+    the CLI, or None for the user's own; `defaults` the number of an edition; `etcd_version` that of etcd, None for the
+    one that belongs to the version of Kubernetes; `soak_seconds`: for how long a later minor emulates the one before
+    it, None where the file does not say; `kubelets_follow`: whether kubelets get the control plane's version;
+    `container_runtime`: the image with containerd and runc, empty where those of each node stay; `pools` as
+    `spec.pools` of the ControlPlane has them, where they may be invalid."""
 
     name: str
     kubernetes_version: Version
@@ -192,6 +187,10 @@ class Cluster:
     certificates: CertificateSettings = field(default_factory=CertificateSettings)
     rollback: Rollback = field(default_factory=Rollback)
     soak_seconds: int | None = None
+    kubelets_follow: bool = True
+    container_runtime: str = ""
+    pools: tuple[Mapping[str, Any], ...] = ()
+    hosts_kubelet: bool = False
     defaults: int = field(default_factory=editions.newest)
 
     @property
@@ -223,17 +222,21 @@ class Cluster:
         return Node(external.lab_host, HostRef("lab", external.lab_host), address=external.lab_address)
 
     def hosts_level(self, level: Level) -> bool:
-        """Whether that level runs from API objects (`selfHosted: N-4` with N at or below it)."""
-        return self.self_hosted <= level
+        """Whether that level runs from API objects."""
+        return self.hosted_levels.hosts(level)
 
     def default_arguments(self, component: str) -> Mapping[str, str]:
         """The component's flags in its edition of defaults."""
         return editions.edition(self.defaults).arguments.get(component, {})
 
     @property
+    def hosted_levels(self) -> HostedLevels:
+        return HostedLevels(self.self_hosted, self.hosts_kubelet)
+
+    @property
     def self_hosted_text(self) -> str:
-        """The level as users write it: "1-4", and "4" for add-ons only."""
-        return "4" if self.self_hosted is Level.ADD_ONS else f"{int(self.self_hosted)}-4"
+        """The levels as users write them: "1-4", and "4" for add-ons only."""
+        return str(self.hosted_levels)
 
     def with_addresses(self, addresses: Mapping[str, str]) -> Cluster:
         """The same cluster with the given addresses set, of nodes and of the test host of an external etcd."""

@@ -16,11 +16,15 @@ from autarky.model.cluster import Level
 NAME_LABEL: Final = "k8s-app"
 SLOT_LABEL: Final = "autarky.dev/slot"
 HOSTED: Final = "hosted"
+HOST: Final = "host"
+"""The slot of the kubelet that is a unit of the host."""
 STANDBY: Final = "standby"
 STATIC: Final = "static"
 """The slot of components that are only a static pod."""
 
 KUBELET: Final = "kubelet"
+CONTAINER_RUNTIME: Final = "container-runtime"
+"""The image in which containerd and runc come."""
 CONTAINERD: Final = "containerd"
 ETCD: Final = "etcd"
 LOAD_BALANCER: Final = "node-load-balancer"
@@ -99,7 +103,8 @@ def _table(*components: Component) -> dict[str, Component]:
 
 
 COMPONENTS: Final[Mapping[str, Component]] = _table(
-    Component(KUBELET, Level.KUBELET, "systemd unit", ports.KUBELET),
+    # Beside the unit of that name, which every host has, and which waits while the DaemonSet's is in force.
+    Component(KUBELET, Level.KUBELET, "DaemonSet", ports.KUBELET_HOSTED_HEALTH, image="kubelet"),
     Component(CONTAINERD, Level.KUBELET, "systemd unit", NO_PORT),
     Component(ETCD, Level.ETCD, "static pod", ports.ETCD_CLIENT, image="etcd"),
     Component(LOAD_BALANCER, Level.API_SERVER, "static pod", ports.NLLB_API, image="haproxy"),
@@ -144,12 +149,19 @@ WITH_STANDBY: Final = tuple(component.name for component in COMPONENTS.values() 
 """Of the control plane: each has two slots."""
 LED_BY_LEASE: Final = tuple(name for name in WITH_STANDBY if COMPONENTS[name].leads_by_lease)
 """Those of which one leads while the others wait for its lease."""
-JUDGED: Final = (*WITH_STANDBY, KUBE_PROXY, FLANNEL, COREDNS, NODE_AGENT, OPERATOR)
-"""Those whose rollouts the operator judges, and rolls back: of levels 2 and 3, the add-ons that are autarky's, and
+MOVED: Final = (KUBELET, *WITH_STANDBY)
+"""Those whose hosted workload comes and goes with its level, in the order in which they go."""
+JUDGED_ADD_ONS: Final = frozenset({FLANNEL, COREDNS})
+"""Those of the workloads: the others run the cluster."""
+JUDGED: Final = (*WITH_STANDBY, KUBE_PROXY, KUBELET, FLANNEL, COREDNS, NODE_AGENT, OPERATOR)
+"""Those whose rollouts the operator judges, and rolls back: of levels 0, 2 and 3, the add-ons that are autarky's, and
 autarky's own agents."""
-IMAGES: Final = tuple(dict.fromkeys([*(one.image for one in COMPONENTS.values() if one.image), "pause"]))
+IMAGES: Final = tuple(
+    dict.fromkeys([*(one.image for one in COMPONENTS.values() if one.image and one.name != KUBELET), "pause"])
+)
 """The names of their images in a release, and that of every pod's sandbox. Every node has all of them before it
-starts, so that nothing is ever pulled: a label can make any node a control node, and there may be no registry then."""
+starts, so that nothing is ever pulled: a label can make any node a control node, and there may be no registry then.
+The kubelet's comes where its level is hosted (`control.addons.images_of`)."""
 LINKS: Final = tuple(link for component in COMPONENTS.values() for link in component.links)
 """All network devices that autarky makes on a host."""
 _BY_LABEL: Final = {component.label_value: component for component in COMPONENTS.values() if component.image}

@@ -26,6 +26,8 @@ SCHEDULER_HOSTED: Final = 10259
 SCHEDULER_STANDBY: Final = 20259
 KUBELET_HEALTH: Final = 10248
 """Loopback only: the kubelet's own health, as plain HTTP."""
+KUBELET_HOSTED_HEALTH: Final = 10247
+"""Loopback only: that of the kubelet of the DaemonSet, so that neither answers for the other."""
 KUBELET: Final = 10250
 PROXY_METRICS: Final = 10249
 """Loopback only, unless kube-proxy's configuration says otherwise."""
@@ -45,7 +47,7 @@ ON_HOSTS: Final = frozenset(
         *(ETCD_CLIENT, ETCD_PEER, ETCD_HEALTH),
         *(ETCD_SECOND_CLIENT, ETCD_SECOND_PEER, ETCD_SECOND_HEALTH),
         *(CONTROLLER_MANAGER_HOSTED, CONTROLLER_MANAGER_STANDBY, SCHEDULER_HOSTED, SCHEDULER_STANDBY),
-        *(KUBELET_HEALTH, KUBELET, PROXY_METRICS, PROXY_HEALTH),
+        *(KUBELET_HEALTH, KUBELET_HOSTED_HEALTH, KUBELET, PROXY_METRICS, PROXY_HEALTH),
         *(POD_NETWORK_HEALTH, POD_NETWORK_VXLAN, OPERATOR, NODE_AGENT),
     }
 )

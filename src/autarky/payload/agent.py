@@ -12,7 +12,7 @@ from pathlib import Path
 
 import autarky
 from autarky.payload.agent_content import dependencies_lock, package_sources
-from autarky.payload.debian import below, compile_python, debian_layer, unpack
+from autarky.payload.debian import BYTE_CODE, below, compile_python, debian_layer, unpack
 from autarky.payload.disk import full_disk_explained
 from autarky.payload.layers import keep_layer, loose_layer, stored_layer
 from autarky.payload.oci import Layer, write_tree_layer
@@ -30,11 +30,13 @@ _WHEELS = (
     "--platform=manylinux2014_x86_64",
 )
 """Of Debian bookworm's Python."""
+ENVIRONMENT = (f"PYTHONOPTIMIZE={BYTE_CODE}",)
+"""Of the image: without it, Python would look for byte code of another level, and compile everything at each start."""
 _FORMAT = 2
 
 
 def dependencies_key(release: Release) -> str:
-    recipe = f"{release.suite} {_WHEELS} {_FORMAT}\n".encode() + dependencies_lock().read_bytes()
+    recipe = f"{release.suite} {_WHEELS} {ENVIRONMENT} {_FORMAT}\n".encode() + dependencies_lock().read_bytes()
     return f"layer-agent-dependencies-{hashlib.sha256(recipe).hexdigest()[:24]}"
 
 

@@ -129,7 +129,8 @@ def find_binary(release: Release, name: str, store: Store | None = None) -> Bina
 
 def image_layers(release: Release, image: ImageSpec) -> list[str]:
     """The Debian layers of an image, lowest first."""
-    return below(release, "python" if image.base == "agent" else image.base)
+    top = "python" if image.base == "agent" else image.base
+    return below(release, top) if top else []
 
 
 def image_key(store: Store, release: Release, image: ImageSpec) -> str | None:

@@ -68,6 +68,9 @@ _ACCOUNTS = {
 }
 _LOADER = "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
 _LIBRARIES = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu")
+BYTE_CODE = 2
+"""Python's level of optimization at which an image's Python runs: docstrings, about 2.4 MB of an agent, are not loaded.
+Assertions go with them, so nothing may depend on one."""
 _FORMAT = 5
 """Version of the layer format: raise it when the same packages give a different layer."""
 
@@ -79,7 +82,8 @@ def below(release: Release, name: str) -> list[str]:
 
 def debian_key(release: Release, layer: DebianLayer) -> str:
     chain = [release.layer(name).packages for name in layer.below]
-    recipe = [chain, layer.packages, layer.only, layer.compile, release.suite, _STRIPPED, _ALTERNATIVES, _FORMAT]
+    compiled = [*layer.compile, BYTE_CODE] if layer.compile else []
+    recipe = [chain, layer.packages, layer.only, compiled, release.suite, _STRIPPED, _ALTERNATIVES, _FORMAT]
     return f"layer-{layer.name}-{hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:24]}"
 
 
@@ -195,5 +199,6 @@ async def compile_python(tree: Path, directory: Path, *, installed: str) -> None
     `installed` is where the directory will lie, which is what tracebacks show.
     """
     python = [*_loader(tree), str(tree / "usr/bin/python3.11"), "-S", "-m", "compileall"]
-    options = ["-q", "-s", str(directory), "-p", installed, "--invalidation-mode", "unchecked-hash"]
+    options = ["-q", "-o", str(BYTE_CODE), "-s", str(directory), "-p", installed]
+    options += ["--invalidation-mode", "unchecked-hash"]
     await run_tool([*python, *options, str(directory)], env={"PYTHONHOME": str(tree / "usr"), "PYTHONHASHSEED": "0"})

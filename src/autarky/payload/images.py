@@ -1,4 +1,4 @@
-"""Building the images of a release: Debian layers, then binaries or the agent, in one archive each."""
+"""Building the images of a release: Debian layers if any, then binaries or the agent, in one archive each."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ async def _build_image(store: Store, release: Release, image: ImageSpec, progres
             parts.append(await in_thread(binary_layer, scratch / "binaries.tar", files, image.links))
         entrypoint = image.entrypoint or tuple(f"/usr/local/bin/{name}" for name in image.binaries[:1])
         archive = scratch / "image.tar"
-        config = ImageConfig(image.reference, entrypoint, image.command)
+        environment = agent.ENVIRONMENT if image.base == "agent" else ()
+        config = ImageConfig(image.reference, entrypoint, image.command, environment)
         manifest = await in_thread(write_archive, archive, config, parts)
         digest, size = await in_thread(store.add, archive)
     store.write_record(key, {"sha256": digest, "size": size, "manifest": manifest, "name": image.name})

@@ -102,6 +102,9 @@ def _same(one: Path, other: Path) -> bool:
     return other.is_file() and one.stat().st_size == other.stat().st_size and one.read_bytes() == other.read_bytes()
 
 
+_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
 @dataclass(frozen=True, slots=True)
 class ImageConfig:
     """What the image says of itself. `user` is left to the pods."""
@@ -109,7 +112,8 @@ class ImageConfig:
     reference: str
     entrypoint: Sequence[str]
     command: Sequence[str] = ()
-    environment: Sequence[str] = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",)
+    environment: Sequence[str] = ()
+    """Besides the PATH."""
 
 
 def write_archive(target: Path, config: ImageConfig, layers: Sequence[Layer]) -> str:
@@ -121,7 +125,7 @@ def write_archive(target: Path, config: ImageConfig, layers: Sequence[Layer]) ->
             "config": {
                 "Entrypoint": list(config.entrypoint),
                 **({"Cmd": list(config.command)} if config.command else {}),
-                "Env": list(config.environment),
+                "Env": [_PATH, *config.environment],
                 "WorkingDir": "/",
             },
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.sha256}" for layer in layers]},

@@ -10,11 +10,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from autarky.errors import CommandFailed, UserError
 from autarky.payload.disk import FREE_SOME
+from autarky.threads import to_the_end
 
 KEPT_LINES = 40
 LONGEST_LINE = 1 << 20
@@ -87,12 +89,7 @@ async def pip_install(lock: Path, target: Path, *, scratch: Path, options: Seque
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run blocking work beside the event loop. When cancelled, it is waited for (seconds): the files it
     writes are in a scratch directory that is removed next."""
-    work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        raise
+    return await to_the_end(partial(function, *args, **kwargs))
 
 
 async def side_by_side(work: Iterable[Coroutine[None, None, object]]) -> None:

@@ -23,7 +23,7 @@ from autarky.model.versions import Version
 from autarky.payload import release_files
 from autarky.payload.agent_content import agent_tag
 
-GROUPS = ("cluster", "test", "bench", "conformance", "s3")
+GROUPS = ("cluster", "test", "bench", "conformance", "s3", "scale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class Component:
 class ImageSpec:
     """What an image is made of: the layers of its base, then its binaries in /usr/local/bin and its links.
 
-    `base`: a Debian layer of the release, or "agent". `links`: path → where it leads to. `upstream_digest` is null
-    until a command that can reach the registry has seen it. `comment` says where it differs from the upstream image of
-    that name.
+    `base`: a Debian layer of the release, or "agent"; empty where nothing is below, since nobody runs the image: its
+    files are read out of it. `links`: path → where it leads to. `upstream_digest` is null until a command that can
+    reach the registry has seen it. `comment` says where it differs from the upstream image of that name.
     """
 
     name: str

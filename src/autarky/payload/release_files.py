@@ -27,7 +27,7 @@ from autarky.model.versions import Version
 
 RELEASES = Path(str(resources.files("autarky.payload"))) / "releases"
 RECIPES = "recipes"
-PARTS = ("base", "conformance", "s3")
+PARTS = ("base", "conformance", "s3", "scale")
 _LISTS = ("components", "images")
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 

@@ -4,6 +4,9 @@ Copying this is much faster than importing 700 MB of images on every host: what 
 writes in place (content blobs, the files of unpacked snapshots) is hard-linked, everything else is copied.
 A new directory starts as a copy of the newest one, so that one changed image costs one import.
 
+It has no image that nobody runs (one without a base), nor that of kubelets, which few clusters run: a lab host gets
+these as any other host does.
+
 Danger: a container's lower directories are these files. overlayfs never writes to a lower directory, and
 image removal only unlinks, so that hosts cannot change each other's files; nothing else may be linked.
 
@@ -21,10 +24,12 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from autarky import places
 from autarky.errors import TimedOut
+from autarky.model.components import KUBELET
 from autarky.payload.artefacts import Payload
 from autarky.payload.disk import full_disk_explained, remove_tree
 from autarky.payload.programs import in_thread, run_tool
@@ -72,7 +77,7 @@ def _locked(progress: Progress) -> AbstractAsyncContextManager[None]:
 
 async def containerd_template(payload: Payload, progress: Progress) -> Path:
     """The directory, made if it is missing (seconds). Safe to be killed: it appears in one rename."""
-    parent = _parent()
+    parent, payload = _parent(), _of_what_runs(payload)
     key = "\n".join(sorted(f"{i.reference} {i.manifest_digest}" for i in payload.images.values()))
     final = parent / hashlib.sha256(f"{key}\n{_FORMAT}".encode()).hexdigest()[:16]
     if not final.is_dir():
@@ -81,6 +86,11 @@ async def containerd_template(payload: Payload, progress: Progress) -> Path:
                 await _make(payload, final, progress)
     os.utime(final)  # used now: the last to be removed
     return final
+
+
+def _of_what_runs(payload: Payload) -> Payload:
+    run = {name for name in payload.images if payload.release.image(name).base} - {KUBELET}
+    return replace(payload, images={name: image for name, image in payload.images.items() if name in run})
 
 
 async def remove_templates(progress: Progress) -> None:

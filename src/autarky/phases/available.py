@@ -5,17 +5,18 @@ Contract: only looks. A node that is left out excuses what it would run, and not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import aclosing
 
 from autarky.control.addons.on_workers import current_set
 from autarky.control.common.pods import is_ready, lacks_network, pressure
 from autarky.control.common.shapes import image_of
+from autarky.control.kubelet.decide import hosted_report
 from autarky.control.slots.decide.report import acting_agent
 from autarky.engine.deadline import NotYet
 from autarky.engine.phase import Warn
 from autarky.model.cluster import Cni
-from autarky.model.components import NAME_LABEL, NODE_AGENT
+from autarky.model.components import KUBELET, NAME_LABEL, NODE_AGENT
 from autarky.phases.context import Context
 from autarky.phases.pivot import withdrawn_pods
 from autarky.phases.static_pods import unready_static_pods
@@ -40,14 +41,17 @@ async def unavailable(context: Context) -> NotYet | None:
     unready = [name for name in unready_nodes(context, nodes) if name not in networkless]
     missing, come = [f"node {name} is not Ready" for name in unready], -len(unready)
     workloads = rendered_workloads(context)
+    refusing = await _refusing(context, nodes)
     for obj in workloads:
         if nobody_has_one and not obj["spec"]["template"]["spec"].get("hostNetwork"):
             continue
         meta = obj["metadata"]
         live = await kube.get(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])
-        lacking, pods = rolled_out(obj, live, _absent_for(context, obj), await _current_set(context, live))
+        excused = len(refusing) if meta["name"] == KUBELET else 0
+        current = await _current_set(context, live)
+        lacking, pods = rolled_out(obj, live, _absent_for(context, obj), current, excused=excused)
         missing, come = missing + lacking, come + pods
-    missing += await _control_nodes_without(context, workloads)
+    missing += await _control_nodes_without(context, workloads, refusing)
     missing += await _agents_that_do_not_act(context, nodes, workloads)
     going = await withdrawn_pods(context)
     missing, come = missing + [f"{pod} has not stopped" for pod in going], come - len(going)
@@ -99,10 +103,30 @@ def _absent_for(context: Context, obj: Object) -> int:
     return len(context.absent.keys() & {node.name for node in context.cluster.control_nodes})
 
 
-async def _control_nodes_without(context: Context, workloads: Sequence[Object]) -> list[str]:
+async def _refusing(context: Context, nodes: Sequence[Object]) -> set[str]:
+    """The nodes on which the hosted kubelet may not be in force, as they report: they are to have another version. Only
+    where that is about a pod of the DaemonSet there that is not Ready: one that is Ready is counted already."""
+    reported = {node["metadata"]["name"]: hosted_report.read(node["metadata"]) for node in nodes}
+    refused = {
+        name: said.pod
+        for name, said in reported.items()
+        if said is not None and said.state is hosted_report.State.REFUSED and name not in context.absent
+    }
+    return {name for name, uid in refused.items() if await has_unready(context, name, uid)}
+
+
+async def has_unready(context: Context, node: str, uid: str) -> bool:
+    """Whether that pod is there, is the hosted kubelet's DaemonSet's, and is not Ready."""
+    found = await _pods_on(context, node, labels=f"{NAME_LABEL}={KUBELET}")
+    return any(pod["metadata"]["uid"] == uid and not is_ready(pod) and KUBELET in _daemonsets_of(pod) for pod in found)
+
+
+async def _control_nodes_without(
+    context: Context, workloads: Sequence[Object], refusing: Collection[str] = ()
+) -> list[str]:
     """If a node is left out, a DaemonSet may lack one pod, and its status does not say on which node. Each control node
-    that is present must have a Ready one."""
-    if not context.absent:
+    that is present must have a Ready one. refusing: of the kubelet's."""
+    if not context.absent and not refusing:
         return []
     control = context.present(context.cluster.control_nodes)
     ready = {node.name: [pod for pod in await _pods_on(context, node.name) if is_ready(pod)] for node in control}
@@ -113,6 +137,7 @@ async def _control_nodes_without(context: Context, workloads: Sequence[Object]) 
         if obj["kind"] == "DaemonSet"
         for node in control
         if (obj["metadata"]["name"], node.name) not in has
+        and not (obj["metadata"]["name"] == KUBELET and node.name in refusing)
     ]
 
 
@@ -167,9 +192,12 @@ async def _current_set(context: Context, live: Object | None) -> Object | None:
     return None if found is None else dict(found)
 
 
-def rolled_out(obj: Object, live: Object | None, absent: int, current: Object | None = None) -> tuple[list[str], int]:
+def rolled_out(
+    obj: Object, live: Object | None, absent: int, current: Object | None = None, *, excused: int = 0
+) -> tuple[list[str], int]:
     """(what is missing, how many pods are as wanted). `absent`: how many nodes cannot run theirs. `current`: the
-    ReplicaSet that counts, where there are former pods."""
+    ReplicaSet that counts, where there are former pods. `excused`: how many of its pods are there and need not be
+    available; they need be updated all the same."""
     name = f"{obj['kind']} {obj['metadata']['name']}"
     if live is None:
         return [f"{name} does not exist"], 0
@@ -188,7 +216,7 @@ def rolled_out(obj: Object, live: Object | None, absent: int, current: Object | 
             return [f"{name} has {former} pods of a former revision"], min(have, want) + min(updated, want)
     enough = max(want - absent, min(want, 1))
     come = min(have, want) + min(updated, want)
-    if have < enough or updated < enough or (want == 0 and obj["kind"] == "DaemonSet"):
+    if have < enough - excused or updated < enough or (want == 0 and obj["kind"] == "DaemonSet"):
         return [f"{name} has {have} of {want} pods available, {updated} updated"], come
     return [], come
 

@@ -19,7 +19,7 @@ STORE = f"{places.HOST_ROOT}/store"
 
 def stored(binary: Binary) -> str:
     """Where it lies on a host."""
-    return f"{STORE}/{binary.name}-{binary.sha256[:16]}"
+    return f"{STORE}/{places.stored_name(binary.name, binary.sha256)}"
 
 
 async def missing_binaries(host: Host, payload: Payload, wanted: Mapping[str, str]) -> dict[str, Binary]:

@@ -103,12 +103,14 @@ def _stays(obj: Object) -> bool:
 
 
 async def _members_left(context: Context, revision: str) -> str | None:
+    """A member of which its agent has never said what it is made from, as right after a first `up`, is waited for by
+    nobody: who changes has said so before."""
     waiting = []
     for obj in filter(_stays, await _members(context)):
         status = obj.get("status") or {}
         if status.get("failedRevision") == revision:
             why = status.get("failure") or "it is not healthy with the present template"
             raise UserError(f"the member of etcd on {obj['metadata']['name']} runs as before: {why}", fix=FIX)
-        if status.get("revision") != revision:
+        if status.get("revision", revision) != revision:
             waiting.append(str(obj["metadata"]["name"]))
     return f"{', '.join(sorted(waiting))} is not made from the present template yet" if waiting else None

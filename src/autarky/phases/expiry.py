@@ -6,6 +6,7 @@ Contract: only looks. A certificate that cannot be read counts as unknown, never
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from autarky.control.agents.manifests.node_agent import KUBELET_PKI
@@ -17,7 +18,7 @@ from autarky.model.cluster import Node
 from autarky.phases.context import Context
 from autarky.pki.check import is_due
 from autarky.pki.kept import end_of, end_of_pem
-from autarky.ports import Host
+from autarky.ports import Host, Object
 from autarky.render import node as render_node
 
 ADMINISTRATOR = "your kubeconfig"
@@ -25,9 +26,8 @@ ADMINISTRATOR = "your kubeconfig"
 _KUBELET = ("kubelet-client", f"{KUBELET_PKI}/{render_node.CURRENT}")
 
 
-async def reported_by_nodes(context: Context) -> dict[str, Reported]:
+def reported_by_nodes(nodes: Iterable[Object]) -> dict[str, Reported]:
     """Without nodes of an earlier release, which report nothing."""
-    nodes = await context.kube().list("v1", "Node")
     read = {node["metadata"]["name"]: certificates.read(node["metadata"]) for node in nodes}
     return {name: reported for name, reported in read.items() if reported is not None}
 

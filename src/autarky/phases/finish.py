@@ -61,7 +61,8 @@ class AwaitWorkloads:
         workers = _Workers(context)
 
         async def missing() -> str | NotYet | None:
-            found = await applied.look() or await unavailable(context)
+            await applied.look()
+            found = await unavailable(context)
             if found is not None and await workers.leave_out(progress):
                 return await unavailable(context)
             return found
@@ -79,7 +80,8 @@ class AwaitWorkloads:
         trial = Trial(context, applied)
 
         async def missing() -> str | None:
-            return await applied.look() or await trial.look()
+            await applied.look()
+            return await trial.look()
 
         try:
             await poll_until(

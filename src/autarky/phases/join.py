@@ -35,7 +35,7 @@ from autarky.phases.context import Context, for_each_or_left_out
 from autarky.phases.files import changed_files
 from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.objects import ApplyParts
-from autarky.phases.start import start_kubelet, static_pod_changes
+from autarky.phases.start import restart_kubelet, start_kubelet, static_pod_changes
 from autarky.phases.version_check import refuse_newer_kubelet
 from autarky.ports import SHORT, Host, Progress
 from autarky.render import access
@@ -152,7 +152,7 @@ async def start_joining(context: Context, node: Node) -> None:
     if lost:
         await _start_over(context, host, node)
     if lost or (runs and lacks):
-        await host.run(["systemctl", "restart", "kubelet"])
+        await restart_kubelet(host)
 
 
 async def _start_over(context: Context, host: Host, node: Node) -> None:
@@ -236,7 +236,7 @@ async def _ask_at_once(host: Host) -> None:
     """Restart a kubelet that has just got its certificate. Without one all its requests failed, and it retries them
     with growing back-off: no container starts until it has read the Services."""
     if await _token(host) is not None:
-        await host.run(["systemctl", "restart", "kubelet"])
+        await restart_kubelet(host)
 
 
 async def _take_token_back(context: Context, host: Host) -> None:

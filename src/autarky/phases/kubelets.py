@@ -1,366 +1,267 @@
-"""Changing the settings of running kubelets, or their program, another version: applied with a restart, one node at a
-time, and reverted if the kubelet is not healthy with them.
+"""Waiting until every kubelet has what is wanted of it: its version, its arguments and settings, what follows from its
+host. The operator gives orders, the agents carry them out, and the hosts go back to what was there where it is not
+proven (`control.kubelet`): this phase changes nothing but to ask once more for what has failed before.
 
-A restart harms no pod: the unit stops the kubelet's process only (KillMode=process), and the kubelet finds its pods
-again. `standby boot`, which the unit runs first, does nothing while the hosted API server answers on its port.
-
-On the host: SETTLED has the digest of the settings with which the kubelet was last seen healthy (or was first started);
-FORMER has the settings before a change, the program that ran, and whether the Node was Ready with them, from before the
-change until after the verdict. `prepare` has put the new program on the host; the link to it is changed with the
-settings. Which one runs, its process says.
-
-Contract: safe to be killed at any moment. While FORMER exists, there is no verdict yet: the kubelet is restarted and
-judged, whatever the other files say. Settings that were not judged never become SETTLED, except those of a kubelet that
-starts for the first time. A kubelet that starts in the middle of an interrupted change (by itself, or because its host
-does) starts with the former settings as soon as `up` has seen its host.
-
-Danger: a host of an older release has no SETTLED, and may have settings that its kubelet never read: its kubelet is
-restarted once.
+Contract: what is wanted is decided as the operator does (`decide.nodes`), with the base that `prepare` has written to
+the host. A control node's kubelet that does not get it fails the phase. A worker's leaves its node out, with its
+reason, once nothing else is on its way: all that comes after is done, and the command says in the end that it has not
+done all. A worker that says nothing is noted.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
-from hashlib import sha256
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from autarky import places
-from autarky.control.common.pods import is_ready
-from autarky.control.common.restarted import Verdict
-from autarky.control.hosts.decide.kubelet_restart import Seen, judge
-from autarky.engine.deadline import poll_until
+from autarky.control.common.shapes import mapping, name_of
+from autarky.control.kubelet.decide import nodes as nodes_of
+from autarky.control.kubelet.decide import pools, report, standing, turns, wanted
+from autarky.control.kubelet.decide.order import Target
+from autarky.control.kubelet.manifests import files
+from autarky.control.kubelet.manifests.generation import base_digest, base_file
+from autarky.control.upgrade.decide import path
+from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change, Warn
-from autarky.errors import ApiError, TimedOut, Unreachable, UserError
-from autarky.model import ports
+from autarky.errors import CommandFailed, TimedOut, Unreachable, UserError
 from autarky.model.cluster import Node
-from autarky.model.files import File
-from autarky.phases import members
-from autarky.phases.binaries import STORE, point_links, stored
-from autarky.phases.context import Context, for_each_or_left_out, left_out_since
-from autarky.phases.restarted import NotWell, quoted, until_well
-from autarky.phases.version_check import refuse_newer_kubelet
-from autarky.ports import Host, Progress
+from autarky.model.patience import CEILING, ROUNDS_OFF
+from autarky.model.versions import Version
+from autarky.phases import hosted_kubelets, members
+from autarky.phases.context import Context, left_out_since
+from autarky.phases.restarted import quoted
+from autarky.phases.version_check import live_control_plane
+from autarky.ports import Host, Object, Progress
+from autarky.render import crds
 from autarky.render import node as render_node
 from autarky.render.values import Inputs
 
-SETTLED = f"{places.HOST_ROOT}/state/kubelet-settings"
-FORMER = f"{places.HOST_ROOT}/state/kubelet-former.json"
-"""One file, so that it is complete or does not exist."""
-PATHS = (render_node.KUBELET_CONFIG, render_node.KUBELET_UNIT)
-KNOWN_SECONDS, READY_SECONDS = 60.0, 30.0
-"""How long the API is asked whether a Node is Ready, and how long it may take a Node to become Ready."""
-WITHIN = 120.0
-"""Seconds for a look at one worker that joined before; it is left out after that."""
-LIMIT = 120.0
-"""Seconds within which a restarted kubelet must be healthy. It renews its lease every 10 s; a slow machine is late."""
+TIMEOUT, STILL = 1800.0, 300.0
+"""Seconds for all kubelets; and without a step of any of them, in which one has been proven, or has gone back."""
+BETWEEN_LOOKS = 2.0
+"""Seconds: each look lists all Nodes, and a kubelet takes ten and more."""
+MOST_WORDS = 64 * 1024
+"""Bytes of a kubelet's last words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Former:
-    """The settings before a change, and whether the Node was Ready with them. program: the path of the one that ran;
-    empty where none did, or nobody knows."""
-
-    files: tuple[File, ...]
-    ready: bool
-    program: str = ""
-
-    def written(self) -> bytes:
-        said = {file.path: file.content.decode(errors="surrogateescape") for file in self.files}
-        return json.dumps({"files": said, "ready": self.ready, "program": self.program}).encode()
-
-
-def read_former(content: bytes) -> Former:
-    """With no files if it cannot be read: even then it says that a change is under way."""
-    try:
-        said = json.loads(content)
-        files = [
-            File(path, said["files"][path].encode(errors="surrogateescape")) for path in PATHS if path in said["files"]
-        ]
-        program = said.get("program")
-        return Former(tuple(files), bool(said["ready"]), program if isinstance(program, str) else "")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Former((), ready=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigureKubelets:
+class ChangeKubelets:
     name: str = "configure-kubelets"
-    title: str = "Apply changed settings of kubelets"
-    timeout: float = 1800
+    title: str = "Wait for the kubelets"
+    timeout: float = CEILING * TIMEOUT + ROUNDS_OFF
 
     async def plan(self, context: Context) -> Sequence[Change | Warn]:
-        if not context.addresses_known or context.payload is None or not context.pki.complete():
+        if not context.addresses_known or not context.pki.complete() or not await context.api_answers():
             return []
-        before = set(context.absent)
-        changes = await _changes(context)
-        found = [Change(f"restart the kubelet of {name} {why}; no pod is touched") for name, why in changes.items()]
-        return [*found, *left_out_since(context, before)]
+        return [*await planned(context), *await _hosted_that_stay(context)]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        """Workers first: a mistake should reach the kubelets of control nodes last. So any failure after a kubelet got
-        its settings stops the phase, even a host that no longer answers: the settings may be the reason. A rollback may
-        be asked for between any two of them."""
-        changes = await _changes(context, progress)
-        for node in sorted(nodes_that_answer(context), key=lambda node: (node.control_plane, node.name)):
-            if node.name in changes:
-                await refuse_newer_kubelet(context)
-                await apply(context, node, progress)
+        await until_current(context, progress)
 
 
-async def _changes(context: Context, progress: Progress | None = None) -> dict[str, str]:
-    """Node → why its kubelet is to be restarted. A worker whose host fails here is left out."""
-    look = partial(_unsettled, context)
-    found = await for_each_or_left_out(context, nodes_that_answer(context), look, progress, seconds=WITHIN)
-    return {name: why for name, why in found.items() if why}
+@dataclass(frozen=True, slots=True)
+class Lacks:
+    """A kubelet that has not what is wanted of it. state: as its node reports it of the order for that; failed: why it
+    went back, or was refused; empty where neither."""
+
+    target: Target
+    what: str
+    control: bool
+    state: str = ""
+    failed: str = ""
 
 
-def nodes_that_answer(context: Context) -> list[Node]:
-    return [members.as_it_joins(node) for node in context.present(context.cluster.nodes)]
-
-
-def settings(inputs: Inputs, node: Node) -> list[File]:
-    """What the kubelet reads at its start, and we may change."""
-    return [file for file in render_node.kubelet_files(inputs, node) if file.path in PATHS]
-
-
-def settled(files: Sequence[File]) -> File:
-    """The record that the kubelet runs with these settings."""
-    return File(SETTLED, f"{_digest(files)}\n".encode())
-
-
-def _digest(files: Sequence[File]) -> str:
-    return sha256(b"\0".join(file.content for file in sorted(files, key=lambda file: file.path))).hexdigest()
+async def _hosted_that_stay(context: Context) -> list[Warn]:
+    """The wait for all that is available looks at their pods, which are Ready with a former version, too."""
+    plane = await live_control_plane(context.kube())
+    failure = None if plane is None else await hosted_kubelets.rolled_back(context.kube(), plane)
+    if plane is None or failure is None:
+        return []
+    sentence = hosted_kubelets.sentence_of(failure, hosted_kubelets.followed_version(plane))
+    return [Warn(f"{sentence}; once the cause is gone: `{hosted_kubelets.TRY}`", in_plan=True)]
 
 
 async def kubelet_runs(host: Host) -> bool:
     return (await host.run(["systemctl", "is-active", "kubelet"], check=False)).text == "active"
 
 
-async def files_at_start(host: Host, wanted: Sequence[File]) -> list[File]:
-    """The settings to write before the kubelet of this host is started. A kubelet that runs gets new settings, and the
-    restart for them, once the cluster serves; one that does not run must be able to start.
-    """
-    former, there, mark = await _former(host), await _read(host, PATHS), await host.read(SETTLED)
-    if render_node.KUBELET_UNIT not in {file.path for file in there}:
-        return [settled(wanted), *wanted]  # there is nothing to go back to: the mark comes first
-    if former is None:
-        return [] if await kubelet_runs(host) else list(wanted)
-    if mark == settled(there).content:
-        return []
-    if former.files and mark in (None, settled(former.files).content):
-        return list(former.files)
-    return [] if await kubelet_runs(host) else list(wanted)
-
-
-async def program_at_start(host: Host, wanted: str) -> str:
-    """The program that the kubelet's link is to point to before the kubelet of this host is started; empty where it may
-    stay: it does already, or the kubelet runs, and gets the new one with a restart that is judged."""
-    link = (await host.run(["sh", "-c", _LINK, "sh", render_node.BINARIES["kubelet"]])).text.strip()
-    former = await _former(host)
-    if link != "-" and await kubelet_runs(host):
-        return ""
-    wanted = former.program if former is not None and former.program.startswith(f"{STORE}/") else wanted
-    return "" if link == wanted else wanted
-
-
-async def _unsettled(context: Context, node: Node) -> str:
-    """Why the kubelet is to be restarted, as a clause; "" if it need not be. One that does not run is looked at as
-    well: its settings may be why it does not."""
-    host = context.machines.host(node.name)
-    if host is None or await host.read(render_node.KUBELET_UNIT) is None:
-        return ""
-    wanted = settings(context.inputs(), node)
-    different = [file.path for file in wanted if await host.read(file.path) != file.content]
-    if different:
-        return f"with its new settings ({', '.join(different)})"
-    if await host.read(FORMER) is not None:
-        return "with its settings, which have not been verified"
-    if await program_that_runs(host) not in ("", _program(context)):
-        return f"with its new program (Kubernetes {context.require_payload().release.kubernetes})"
-    return "" if await host.read(SETTLED) == settled(wanted).content else "with its settings, which it has not read yet"
-
-
-def _program(context: Context) -> str:
-    """Where its program is, of the version that is wanted."""
-    return stored(context.require_payload().binaries["kubelet"])
-
-
-async def program_that_runs(host: Host) -> str:
-    """Where the program of the kubelet that runs is; empty where none runs, and for one that was removed since."""
-    found = (await host.run(["sh", "-c", PROGRAM], check=False)).text.strip()
-    return "" if found.endswith(" (deleted)") else found
-
-
-# --- a change --------------------------------------------------------------------------------------------------
-
-
-async def apply(context: Context, node: Node, progress: Progress) -> None:
-    """Restart the node's kubelet with its settings and the payload's program, which is on the host. UserError where it
-    is not healthy then; it has the former ones again."""
-    host, wanted = context.host(node), settings(context.inputs(), node)
-    former = await _keep_former(context, node, progress)
-    try:
-        await _restart_with(context, node, wanted, _program(context), progress, was_ready=former.ready)
-    except NotWell as failure:
-        said = await _last_words(host)
-        await _take_back(context, node, former, progress)
-        raise UserError(
-            f"node {node.name}: its kubelet is not healthy with the new settings ({failure}), so that it has the former"
-            f" ones again. Its last output:\n{said}",
-            fix="correct spec.extraArgs.kubelet (or what else was changed) in the file, and run `autarky up` again",
-        ) from failure
-    await host.write_files([settled(wanted)])
-    await host.remove([FORMER])
-    progress.note(f"the kubelet of {node.name} runs with its new settings")
-
-
-async def _keep_former(context: Context, node: Node, progress: Progress) -> Former:
-    """What to go back to: after an interrupted change what that had kept, unless the present settings were judged
-    since. Otherwise a node that its new settings made NotReady would count as NotReady before. Raises TimedOut, with
-    nothing written, if the API does not say."""
-    host = context.host(node)
-    there, kept = await _read(host, PATHS), await _former(host)
-    judged_since = await host.read(SETTLED) == settled(there).content and (kept is None or kept.files != tuple(there))
-    if kept is not None and kept.files and not judged_since:
-        return kept
-    former = Former(tuple(there), await _was_ready(context, node, progress), await program_that_runs(host))
-    await host.write_files([File(FORMER, former.written(), 0o600)])
-    return former
-
-
-async def _was_ready(context: Context, node: Node, progress: Progress) -> bool:
-    """Before the change. If its kubelet runs, the Node gets some time: all machines may have just been powered on."""
-
-    async def known() -> str | None:
-        return "the API does not say" if await _is_ready(context, node) is None else None
-
-    async def ready() -> str | None:
-        return None if await _is_ready(context, node) else "it is not"
-
-    what = f"whether the Node {node.name} is Ready"
-    await poll_until(f"it is known {what}", known, timeout=KNOWN_SECONDS, progress=progress, clock=context.clock)
-    if not await kubelet_runs(context.host(node)):
-        return False
-    try:
-        what = f"the Node {node.name} is Ready, before the settings of its kubelet change"
-        await poll_until(what, ready, timeout=READY_SECONDS, progress=progress, clock=context.clock)
-    except TimedOut:
-        return False
-    return True
-
-
-async def _former(host: Host) -> Former | None:
-    """None if no change is under way. A file that cannot be read says only that one is."""
-    content = await host.read(FORMER)
-    return None if content is None else read_former(content)
-
-
-async def _read(host: Host, paths: Sequence[str]) -> list[File]:
-    found = [(path, await host.read(path)) for path in paths]
-    return [File(path, content) for path, content in found if content is not None]
-
-
-async def _take_back(context: Context, node: Node, former: Former, progress: Progress) -> None:
-    try:
-        await _restart_with(context, node, former.files, former.program, progress, was_ready=former.ready)
-    except NotWell as failure:
-        said = await _last_words(context.host(node))
-        raise UserError(
-            f"node {node.name}: its kubelet is healthy neither with its new settings nor with the former ones"
-            f" ({failure}). Its last output:\n{said}",
-            fix=f"see `autarky logs kubelet`, and what else has changed on {node.name}",
-        ) from failure
-    await context.host(node).remove([FORMER])
-    progress.note(f"the kubelet of {node.name} has its former settings again")
-
-
-async def _restart_with(
-    context: Context, node: Node, files: Sequence[File], program: str, progress: Progress, *, was_ready: bool
-) -> None:
-    """Raises NotWell where the kubelet is not healthy afterwards. program: empty for what the link points to."""
-    host = context.host(node)
-    await host.write_files(files)
-    if program.startswith(f"{STORE}/"):
-        await point_links(host, {render_node.BINARIES["kubelet"]: program})
-    await host.run(["systemctl", "daemon-reload"])
-    await host.run(["systemctl", "restart", "kubelet"], timeout=90)
-    # A restart during one of systemd's own does not reset its count, which is that of the other settings.
-    await host.run(["systemctl", "reset-failed", "kubelet"], check=False)
-    before = ""
-
-    async def look() -> Verdict:
-        nonlocal before
-        beat = await _heartbeat(context, node)
-        before = before or beat  # the first that is seen may be from before the restart
-        return judge(await _look(context, node, heard=bool(beat) and beat != before), was_ready=was_ready)
-
-    what = f"the kubelet of {node.name} is healthy with its settings"
-    await until_well(what, look, timeout=LIMIT, progress=progress, clock=context.clock)
+def nodes_that_answer(context: Context) -> list[Node]:
+    return [members.as_it_joins(node) for node in context.present(context.cluster.nodes)]
 
 
 # --- looking -----------------------------------------------------------------------------------------------------
 
 
-_LINK = 'readlink "$1" || echo -'
-PROGRAM = 'readlink "/proc/$(systemctl show kubelet --property=MainPID --value)/exe"'
-_STATE = "systemctl show kubelet --property=ActiveState,NRestarts"
-_HEALTH = 'exec 3<>/dev/tcp/127.0.0.1/{port} && printf "GET /healthz HTTP/1.0\\r\\n\\r\\n" >&3 && timeout 5 cat <&3'
-_ERROR = re.compile(r"^[EF]\d{4} |\berr=|^Error")
-"""klog's errors, and those of the command line."""
-_JOURNAL = ("journalctl", "_SYSTEMD_UNIT=kubelet.service", "--lines=60", "--no-pager", "--output=cat")
+async def versions(context: Context) -> dict[str, Version | None]:
+    """Node → the version of its kubelet, as it reports it."""
+    return {name_of(node): path.kubelet_of(node) for node in await context.kube().list("v1", "Node")}
 
 
-async def _look(context: Context, node: Node, *, heard: bool) -> Seen:
-    host = context.host(node)
-    said = (await host.run(_STATE.split(), check=False)).text.splitlines()
-    state = dict(line.split("=", 1) for line in said if "=" in line)
-    return Seen(
-        active=state.get("ActiveState") == "active",
-        restarts=_count(state.get("NRestarts", "")),
-        healthy=await _is_healthy(context, host),
-        heartbeat=heard,
-        ready=bool(await _is_ready(context, node)),
+async def planned(context: Context, *, live_only: bool = False) -> list[Change | Warn]:
+    """What kubelets lack, for a plan. live_only: as for `look`."""
+    before, found = set(context.absent), await look(context, live_only=live_only)
+    changes = [Change(f"have the kubelet of {name} changed: {one.what}") for name, one in found.items()]
+    return [*changes, *left_out_since(context, before)]
+
+
+async def look(context: Context, *, live_only: bool = False) -> dict[str, Lacks]:
+    """Node → what its kubelet lacks, of those whose hosts answer; without those that lack nothing. live_only: by what
+    the API says alone, whatever the file is."""
+    kube = context.kube()
+    plane = await live_control_plane(kube)
+    if plane is None:
+        return {}
+    live = {name_of(obj): obj for obj in await kube.list("v1", "Node")}
+    if live_only:
+        bases = {node.name: _reported_base(live.get(node.name)) for node in nodes_that_answer(context)}
+    else:
+        plane = _as_in_file(context, plane)
+        inputs = context.inputs()
+        bases = {node.name: _base(inputs, node) for node in nodes_that_answer(context)}
+    around = nodes_of.Around(plane, pools.read(mapping(plane.get("spec")).get("pools")))
+    found = nodes_of.found([live[name] for name in bases if name in live], around).nodes
+    lacking = {node.name: _lacks(plane, node, live[node.name], bases[node.name]) for node in found}
+    return {name: one for name, one in lacking.items() if one is not None}
+
+
+def _as_in_file(context: Context, plane: Object) -> Object:
+    """With what is about to be applied, where it is not yet."""
+    rendered = crds.control_plane(context.cluster)["spec"]
+    ours = {key: rendered[key] for key in ("componentArguments", "kubelets", "pools") if key in rendered}
+    return {**plane, "spec": {**plane["spec"], **ours}}
+
+
+def _reported_base(obj: Object | None) -> str:
+    said = None if obj is None else report.read(mapping(obj.get("metadata")))
+    return "" if said is None else said.base
+
+
+def _base(inputs: Inputs, node: Node) -> str:
+    return base_digest(base_file(render_node.base_of(inputs, node)).content)
+
+
+def _lacks(plane: Object, node: turns.Node, obj: Object, base: str) -> Lacks | None:
+    asked = wanted.version(plane, node.pool, wanted.pin_of(mapping(obj.get("metadata"))), node.runs)
+    if asked.version is None or not base:
+        return None
+    target = wanted.target(plane, node.pool, asked.version, base=base)
+    said = node.report or report.Report()
+    is_proven = said.state is None or said.is_final
+    if standing.has(node, target) and is_proven:
+        return None
+    what = f"Kubernetes {target.version}" if node.runs != target.version else "its new settings"
+    lacks = Lacks(target, what, node.control)
+    of_this = node.order is not None and node.order.target == target and said.order == node.order.id
+    if not of_this or said.state is None:
+        return lacks
+    failed = said.is_final and said.state is not report.State.DONE
+    return replace(lacks, state=str(said.state), failed=(said.why or str(said.state)) if failed else "")
+
+
+# --- waiting -----------------------------------------------------------------------------------------------------
+
+
+async def until_current(
+    context: Context, progress: Progress, *, live_only: bool = False, before: Mapping[str, Lacks] | None = None
+) -> None:
+    """UserError where a control node's kubelet has gone back, or was refused: what has failed before is asked for once
+    more first.
+    live_only: as for `look`. before: what that said when the command began; None where it is only just beginning."""
+    waits = _Waits(context, progress, live_only)
+    first = await look(context, live_only=live_only)
+    waits.before = dict(first)
+    if failed := {name: one.target for name, one in first.items() if one.failed and _failed_in(before, name, one)}:
+        waits.ignored = failed
+        await _ask_again(context)
+    try:
+        await poll_until(
+            "every kubelet has what is wanted of it",
+            waits.look,
+            timeout=TIMEOUT,
+            still=STILL,
+            progress=progress,
+            clock=context.clock,
+            interval=BETWEEN_LOOKS,
+        )
+    except TimedOut:
+        waits.failed = {name: one for name, one in waits.last.items() if one.failed}
+        if any(one.control for one in waits.failed.values()):
+            raise await _failure(context, waits.failed) from None
+        if any(one.control for one in waits.last.values()):
+            raise
+        for name, one in sorted(waits.last.items()):
+            if not one.failed:
+                progress.note(f"the kubelet of {name} does not get {one.what}: its node does not say why")
+    for name, one in sorted(waits.failed.items()):
+        context.leave_out(name, f"its kubelet does not get {one.what}: {one.failed}")
+
+
+def _failed_in(before: Mapping[str, Lacks] | None, name: str, now: Lacks) -> bool:
+    """Kubelets may fail while a command still waits for the control plane: that is what it has asked for."""
+    then = now if before is None else before.get(name)
+    return then is not None and then.failed != "" and then.target == now.target
+
+
+@dataclass(slots=True)
+class _Waits:
+    """ignored: those that have failed before this wait, until they report something else. failed: of workers alone,
+    when nothing else is waited for."""
+
+    context: Context
+    progress: Progress
+    live_only: bool
+    before: dict[str, Lacks] = field(default_factory=dict)
+    last: dict[str, Lacks] = field(default_factory=dict)
+    ignored: dict[str, Target] = field(default_factory=dict)
+    failed: dict[str, Lacks] = field(default_factory=dict)
+
+    async def look(self) -> NotYet | None:
+        found = await look(self.context, live_only=self.live_only)
+        for name in self.before.keys() - found.keys():
+            self.progress.note(f"the kubelet of {name} has {self.before[name].what}")
+        # One on trial has the version already: what it came for says more.
+        same = {name: one for name, one in self.before.items() if name in found and one.target == found[name].target}
+        self.before, self.last = found | same, found
+        self.ignored = {name: self.ignored[name] for name in self.ignored if name in found and found[name].failed}
+        failed = {name: one for name, one in found.items() if one.failed and name not in self.ignored}
+        if failed and _is_all(found, failed):
+            if any(one.control for one in failed.values()):
+                raise await _failure(self.context, failed)
+            self.failed, found = failed, {}
+        if not found:
+            return None
+        what = ", ".join(f"{name}: {one.state or 'waits for its turn'}" for name, one in list(found.items())[:3])
+        return NotYet(f"{len(found)} do not have it yet ({what})", come=hosted_kubelets.steps(found))
+
+
+def _is_all(found: Mapping[str, Lacks], failed: Collection[str]) -> bool:
+    """Whether nothing more is to be waited for: a control node has failed, or nothing is on its way. A control node
+    gets its turn whatever workers have come to."""
+    on_their_way = [one for name, one in found.items() if name not in failed and (one.state or one.control)]
+    return not on_their_way or any(found[name].control for name in failed)
+
+
+async def _failure(context: Context, failed: Mapping[str, Lacks]) -> UserError:
+    name, one = min(failed.items(), key=lambda item: (not item[1].control, item[0]))
+    said = await _last_words(context, name)
+    others = f" ({len(failed) - 1} more nodes the same)" if len(failed) > 1 else ""
+    return UserError(
+        f"node {name}: its kubelet is not healthy with {one.what} ({one.failed}), so that it has the former ones"
+        f" again{others}. Its last output:\n{said}",
+        fix="correct spec.extraArgs.kubelet (or what else was changed) in the file, and run `autarky up` again",
     )
 
 
-def _count(text: str) -> int:
-    """0 if it is not a number."""
-    return int(text) if re.fullmatch("[0-9]{1,18}", text) else 0
-
-
-async def _is_healthy(context: Context, host: Host) -> bool | None:
-    """None if the user's arguments disable the port, or move it off the loopback address."""
-    given = context.cluster.extra_args.get("kubelet", {})
-    port = str(given.get("healthz-port", ports.KUBELET_HEALTH))
-    if port == "0" or "healthz-bind-address" in given:
-        return None
-    said = await host.run(["bash", "-c", _HEALTH.format(port=port)], check=False)
-    return " 200 " in said.text.partition("\r\n")[0] + " "
-
-
-async def _heartbeat(context: Context, node: Node) -> str:
-    """When the node's kubelet last renewed its lease, as it wrote it; only whether it changes counts."""
+async def _last_words(context: Context, name: str) -> str:
+    """Nothing where its host does not say: the failure counts all the same."""
+    node = next((node for node in nodes_that_answer(context) if node.name == name), None)
     try:
-        lease = await context.kube().get("coordination.k8s.io/v1", "Lease", node.name, "kube-node-lease")
-    except (Unreachable, ApiError):
-        return ""
-    return str((lease or {}).get("spec", {}).get("renewTime", ""))
+        content = None if node is None else await context.host(node).read(files.LAST_WORDS, most=MOST_WORDS)
+    except (CommandFailed, Unreachable, TimedOut):
+        content = None
+    return quoted((content or b"").decode(errors="replace").splitlines())
 
 
-async def _is_ready(context: Context, node: Node) -> bool | None:
-    """None if the API does not say."""
-    try:
-        live = await context.kube().get("v1", "Node", node.name)
-    except (Unreachable, ApiError):
-        return None
-    return live is not None and is_ready(live)
-
-
-async def _last_words(host: Host) -> str:
-    """The kubelet's last log lines, quoted; only the errors, if there are any."""
-    lines = [line.strip() for line in (await host.run(list(_JOURNAL), check=False)).text.splitlines() if line.strip()]
-    errors = [line for line in lines if _ERROR.search(line)]
-    return quoted(errors or lines)
+async def _ask_again(context: Context) -> None:
+    """A new value has the operator try again what has failed."""
+    edit = {"spec": {"kubelets": {"asked": f"{context.clock.time():.0f}"}}}
+    await context.kube().patch(crds.API_VERSION, "ControlPlane", crds.CONTROL_PLANE, edit)

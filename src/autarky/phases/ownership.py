@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autarky.control.cluster_file.decide.running_version import by_the_api
+from autarky.control.common.shapes import items, text, within
 from autarky.control.drift.decide import applied
 from autarky.control.drift.decide.field_owners import Edit, edits
 from autarky.control.drift.decide.owners import ABSENT, Comparison, Path, compare, without
@@ -20,8 +21,9 @@ from autarky.control.inventory.decide import references
 from autarky.control.levels import act as hosting
 from autarky.engine.phase import Change, Kept
 from autarky.errors import Conflict
-from autarky.model.cluster import Cluster, Level, Rollback
-from autarky.model.components import COREDNS, ETCD, WITH_STANDBY
+from autarky.model.cluster import Cluster, Rollback
+from autarky.model.components import COREDNS, ETCD, KUBELET, WITH_STANDBY
+from autarky.model.levels import HostedLevels, Level
 from autarky.phases import hosted_version
 from autarky.phases.context import Context
 from autarky.phases.version_check import live_control_plane, refuse_other_than, version_in
@@ -265,15 +267,21 @@ async def follow(context: Context) -> Object | None:
 
 
 def with_spec(cluster: Cluster, spec: Object) -> Cluster:
-    """The cluster with the levels, rollback and hosted components' arguments of a ControlPlane's spec. What runs on
-    hosts is the file's: it is prepared before the API can be asked."""
+    """The cluster with the levels, rollback, pools, and arguments of hosted components and kubelets of a ControlPlane's
+    spec. What else runs on hosts is the file's: it is prepared before the API can be asked."""
     rollback, given = spec.get("rollback") or {}, spec.get("componentArguments") or {}
-    hosted = (*WITH_STANDBY, *((ETCD,) if int(spec["selfHosted"][0]) <= Level.ETCD else ()))
-    arguments = {name: values for name, values in cluster.extra_args.items() if name not in hosted}
-    arguments |= {name: dict(given[name]) for name in hosted if given.get(name)}
+    levels = HostedLevels.parse(spec["selfHosted"])
+    etcd = (ETCD,) if levels.hosts(Level.ETCD) else ()
+    followed = (*WITH_STANDBY, KUBELET, *etcd)
+    arguments = {name: values for name, values in cluster.extra_args.items() if name not in followed}
+    arguments |= {name: dict(given[name]) for name in followed if given.get(name)}
     return replace(
         cluster,
-        self_hosted=Level(int(spec["selfHosted"][0])),
+        self_hosted=levels.lowest,
+        hosts_kubelet=levels.kubelet,
         extra_args=arguments,
         rollback=Rollback(rollback.get("enabled", True), rollback.get("limitSeconds", 90)),
+        kubelets_follow=within(spec, "kubelets", "follow") is True,
+        container_runtime=text(within(spec, "kubelets", "runtime")),
+        pools=tuple(items(spec.get("pools"))),
     )

@@ -1,9 +1,8 @@
 """Preparing hosts for a kubelet: binaries, container runtime, images, files. Nothing of Kubernetes runs yet.
 
 Contract: files are compared by digest and mode, binaries by the links to them (`binaries`). A service is restarted only
-when something that it reads at its start has changed.
-
-Danger: a running kubelet keeps its old program until it is restarted, which `kubelets` does.
+when something that it reads at its start has changed. The programs of kubelet and runtime belong to generations
+(`generations`), which change through the API once the node is in the cluster.
 """
 
 from __future__ import annotations
@@ -16,14 +15,16 @@ from autarky import places
 from autarky.control.addons import images_of
 from autarky.control.certificates.manifests import leaves
 from autarky.control.certificates.manifests.specs import certificate_specs
+from autarky.control.kubelet.manifests import files as kubelet_files
+from autarky.control.kubelet.manifests import units as change_units
 from autarky.control.slots import manifests as standby
 from autarky.engine.phase import Change, Warn
 from autarky.model.cluster import Node
 from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
-from autarky.payload import Binary, Image, Payload
-from autarky.phases import balancer, kubelets, members, standbys
-from autarky.phases.binaries import install_binaries, missing_binaries, point_links, stored
+from autarky.payload import Binary, Image
+from autarky.phases import balancer, former_settings, generations, members, standbys
+from autarky.phases.binaries import install_binaries, missing_binaries, point_links
 from autarky.phases.context import Context, for_each_or_left_out, left_out_since
 from autarky.phases.files import changed_files
 from autarky.phases.labelled import is_labelled
@@ -36,7 +37,7 @@ from autarky.render.node_marker import node_marker
 SEEN_WITHIN, PREPARED_WITHIN = 120.0, 420.0
 """Seconds for the host of one worker that has joined before, which is left out after that: together less than the
 phase has. A machine that is twenty times slower than usual takes 180 s for all binaries and images."""
-KUBELET = render_node.BINARIES["kubelet"]
+OTHER_BINARIES = {name: path for name, path in render_node.BINARIES.items() if name not in kubelet_files.PROGRAMS}
 CTR = (f"{places.BIN}/ctr", "--namespace", "k8s.io")
 PINNED = "io.cri-containerd.pinned=pinned"
 
@@ -46,15 +47,19 @@ class NodeWork:
     """What is to be done on one host; empty when nothing is."""
 
     binaries: dict[str, Binary] = field(default_factory=dict)
-    kubelet: str = ""
-    """The program that its kubelet is to be started with, where its link points to another one."""
+    first: generations.First | None = None
+    """What its kubelet is to start with."""
+    links: dict[str, str] = field(default_factory=dict)
+    """Those to the programs in force."""
+    left: list[str] = field(default_factory=list)
+    """Files of an earlier release."""
     files: list[File] = field(default_factory=list)
     leaves: list[File] = field(default_factory=list)
     images: list[Image] = field(default_factory=list)
     revisions: list[standby.Revision] = field(default_factory=list)
     start_runtime: bool = False
     watch: bool = False
-    """Whether to start or restart the unit that watches for certificates given to the kubelet."""
+    """Whether to start or restart the units that watch for what the node's agent asks for."""
     renewable: frozenset[str] = frozenset()
     """The components whose standby nobody else restarts."""
     outdated: list[str] = field(default_factory=list)
@@ -64,19 +69,22 @@ class NodeWork:
     def __bool__(self) -> bool:
         services = self.start_runtime or self.watch
         of_standby = self.revisions or self.outdated
-        programs = self.binaries or self.kubelet
+        programs = self.binaries or self.first or self.links or self.left
         return bool(programs or self.files or self.leaves or self.images or of_standby or services)
 
     def sentences(self, node: Node) -> list[str]:
         result = []
-        if self.binaries:
-            result.append(f"install {len(self.binaries)} binaries on {node.name}")
-        elif self.kubelet:
-            result.append(f"give the kubelet of {node.name} its former program, since it does not run")
+        binaries = {**self.binaries, **(self.first.programs if self.first is not None else {})}
+        if binaries:
+            result.append(f"install {len(binaries)} binaries on {node.name}")
+        if self.first is not None:
+            result.append(f"make {self.first.generation.name} the generation of the kubelet of {node.name}")
+        result += [f"point {link} to the program in force on {node.name}" for link in self.links]
+        result += [f"remove {path} from {node.name}" for path in self.left]
         result += [f"write {file.path} on {node.name}" for file in self.files]
         result += [f"write {file.path} on {node.name}" for file in self.leaves]
         if self.watch:
-            result.append(f"watch for certificates given to the kubelet on {node.name}")
+            result.append(f"watch for what the agent of {node.name} asks for its kubelet")
         if self.start_runtime:
             result.append(f"start containerd on {node.name}")
         if self.images:
@@ -107,7 +115,8 @@ class PrepareHosts:
 
     async def run(self, context: Context, progress: Progress) -> None:
         work = await self._look(context, progress)
-        if any(one.kubelet for one in work.values()) and await context.api_answers():
+        firsts = [one.first for one in work.values() if one.first is not None]
+        if any(one.ours for one in firsts) and await context.api_answers():
             await refuse_newer_kubelet(context)  # these start with our program, also if their hosts only boot
 
         async def one(node: Node) -> None:
@@ -133,15 +142,17 @@ async def look(context: Context, node: Node) -> NodeWork:
     payload = context.require_payload()
     host = context.host(node)
     inputs = context.inputs()
-    files = [_marker(context, node), *render_node.system_files(inputs, node), *await _kubelet_files(context, node)]
+    files = [_marker(context, node), *render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
     if node.control_plane:
         files += cluster_record.files(inputs, certificate_specs(context.complete))
     revisions = standbys.wanted_revisions(context, node)
     if not context.founded and node.name != context.first.name:
         files += [file for revision in revisions for file in revision.files]
         revisions = []
-    work = NodeWork(binaries=await missing_binaries(host, payload, render_node.BINARIES))
-    work.kubelet = await kubelets.program_at_start(host, stored(payload.binaries["kubelet"]))
+    work = NodeWork(binaries=await missing_binaries(host, payload, OTHER_BINARIES))
+    work.first = await generations.first(context, host, node)
+    work.links = await generations.missing_links(host)
+    work.left = sorted(await host.digests(former_settings.LEFT))
     work.files = await changed_files(host, await balancer.without_kept(host, context.cluster, files))
     work.leaves = await missing_leaves(context, host, node)
     work.revisions = await standbys.revisions_to_put(context, host, revisions)
@@ -150,13 +161,10 @@ async def look(context: Context, node: Node) -> NodeWork:
     work.warnings = await standbys.untouched(context, host, node, work.revisions)
     work.watch = await lacks_watch(host, work.files)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
-    work.start_runtime = runtime.text != "active" or any(f.path in _RUNTIME_FILES for f in work.files)
+    work.start_runtime = runtime.text != "active" or any(f.path == render_node.CONTAINERD_CONFIG for f in work.files)
     wanted = [payload.images[name] for name in images_of(context.cluster)]
     work.images = await _missing_images(host, wanted, readable=not work.start_runtime and not work.binaries)
     return work
-
-
-_RUNTIME_FILES = (render_node.CONTAINERD_CONFIG, render_node.CONTAINERD_UNIT)
 
 
 async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
@@ -165,14 +173,20 @@ async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
         if file.path == places.NODE_MARKER:
             await host.write_files([file])
     await settle_kernel(host, work.files)
-    await install_binaries(host, work.binaries, progress, unlinked=[KUBELET])
-    if work.kubelet:
-        await point_links(host, {KUBELET: work.kubelet})
+    await install_binaries(host, work.binaries, progress)
+    if work.first is not None:  # before the unit that starts it
+        await install_binaries(host, work.first.by_path, progress, unlinked=work.first.by_path)
+        await host.write_files([kubelet_files.script()])
+        await generations.make(host, work.first)
+    await point_links(host, work.links)
     await host.write_files([file for file in work.files if file.path != places.NODE_MARKER])
+    if any(file.path in _UNITS for file in work.files):
+        await host.run(["systemctl", "daemon-reload"])
     await write_leaves(host, work.leaves)
     await balancer.reload_after(host, work.files)
     if work.watch:
-        await _watch_for_given_certificates(host)
+        await _watch(host)
+    await host.remove(work.left)  # once systemd has read the unit that does without them
     if work.start_runtime:
         await _start_runtime(host)
     if work.start_runtime or work.images:
@@ -190,13 +204,6 @@ def _marker(context: Context, node: Node) -> File:
     initial_members = [each.name for each in context.complete.initial_members] if node.control_plane else []
     version = str(context.cluster.kubernetes_version)
     return node_marker(context.cluster.name, node.name, initial_members, version=version, ca=context.ours.ca)
-
-
-async def _kubelet_files(context: Context, node: Node) -> list[File]:
-    """Once its settings exist, another phase (`kubelets`) changes them."""
-    files = render_node.kubelet_files(context.inputs(), node)
-    settings = await kubelets.files_at_start(context.host(node), kubelets.settings(context.inputs(), node))
-    return [*(file for file in files if file.path not in kubelets.PATHS), *settings]
 
 
 async def settle_kernel(host: Host, files: Sequence[File]) -> None:
@@ -268,27 +275,32 @@ async def write_leaves(host: Host, files: Sequence[File]) -> None:
 # --- container runtime and images ------------------------------------------------------------------
 
 
-_KUBELET_AND_WATCH = ("kubelet.service", *(PurePosixPath(path).name for path in render_node.GIVEN_UNITS))
+_UNITS = (render_node.CONTAINERD_UNIT, render_node.KUBELET_UNIT)
+_WATCHES = (render_node.GIVEN_UNITS, change_units.PATHS)
+"""(path unit, service): for certificates given to the kubelet, and for what its agent asks for."""
+_KUBELET_AND_WATCHES = ("kubelet.service", *(PurePosixPath(path).name for pair in _WATCHES for path in pair))
 
 
 async def lacks_watch(host: Host, written: Sequence[File]) -> bool:
-    """Whether a kubelet runs, or is about to, without the unit that watches for given certificates, or with an outdated
-    one; starting a kubelet starts it too. systemd is asked, since what this run writes does not tell: the run that
-    wrote the units may have been killed before it started the watch."""
+    """Whether a kubelet runs, or is about to, without the units that watch for what its agent has given it or asks for,
+    or with outdated ones; starting a kubelet starts them too. systemd is asked, since what this run writes does not
+    tell: the run that wrote the units may have been killed before it started the watch."""
     said = await host.run(
-        ["systemctl", "show", "--property=ActiveState", "--property=NeedDaemonReload", *_KUBELET_AND_WATCH], check=False
+        ["systemctl", "show", "--property=ActiveState", "--property=NeedDaemonReload", *_KUBELET_AND_WATCHES],
+        check=False,
     )
-    kubelet, *watch = (block.splitlines() for block in said.text.split("\n\n"))
+    kubelet, *watches = (block.splitlines() for block in said.text.split("\n\n"))
     if not {"ActiveState=active", "ActiveState=activating"} & set(kubelet):
         return False
-    watches = any("ActiveState=active" in unit for unit in watch[:1])
-    is_old = any("NeedDaemonReload=yes" in unit for unit in watch)
-    return not watches or is_old or any(file.path in render_node.GIVEN_UNITS for file in written)
+    watch = all("ActiveState=active" in unit for unit in watches[::2])
+    is_old = any("NeedDaemonReload=yes" in unit for unit in watches)
+    return not watch or is_old or any(file.path in pair for pair in _WATCHES for file in written)
 
 
-async def _watch_for_given_certificates(host: Host) -> None:
+async def _watch(host: Host) -> None:
     await host.run(["systemctl", "daemon-reload"])
-    await host.run(["systemctl", "restart", f"{render_node.GIVEN_UNIT}.path"])
+    for pair in _WATCHES:
+        await host.run(["systemctl", "restart", PurePosixPath(pair[0]).name])
 
 
 async def _start_runtime(host: Host) -> None:
@@ -322,14 +334,3 @@ async def import_images(host: Host, images: Sequence[Image], progress: Progress)
         # Pinned from the start: after a kill in between, it would count as present, and the kubelet would remove it.
         await host.run([*CTR, "images", "import", "--label", PINNED, archive], timeout=300)
         await host.remove([archive])
-
-
-async def push_images(context: Context, payload: Payload, progress: Progress) -> None:
-    """Put the images of a payload on every node that may run them; those that are there are left alone."""
-
-    async def one(node: Node) -> None:
-        wanted = [payload.images[name] for name in images_of(context.cluster)]
-        await import_images(context.host(node), wanted, progress)
-        progress.note(f"{node.name} has the images of Kubernetes {payload.release.kubernetes}")
-
-    await for_each_or_left_out(context, _nodes(context), one, progress)

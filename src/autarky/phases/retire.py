@@ -1,6 +1,6 @@
 """Unpivot: hosted workloads of levels that are not hosted any more are removed. The operator decides and acts
-(`control/levels`): it removes each once its standby has served on every control node. This waits for it, and says what
-it waits for.
+(`control/levels`): it removes each once its standby has served on every control node, and the kubelet's, behind which
+the hosts' kubelets wait, at once. This waits for it, and says what it waits for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from autarky.control.status.decide import SPEC_APPLIED
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.model import patience
-from autarky.model.components import COMPONENTS, WITH_STANDBY
+from autarky.model.components import COMPONENTS, MOVED, WITH_STANDBY
 from autarky.phases.context import Context
 from autarky.phases.pivot import hosted_pods
 from autarky.phases.version_check import live_control_plane
@@ -36,29 +36,38 @@ class RetireHosted:
         if not await context.api_answers():
             return []
         return [
-            Change(f"wait until {COMPONENTS[component].kind} {SYSTEM}/{component} is deleted, once its standby serves")
+            Change(f"wait until {COMPONENTS[component].kind} {SYSTEM}/{component} is deleted{_once(component)}")
             for component in await unlisted(context)
         ]
 
     async def run(self, context: Context, progress: Progress) -> None:
         """Unless a control node is off, for which the operator waits as long as it takes."""
         components, off = await unlisted(context), _control_nodes_off(context)
-        if components and off:
+        stay = [one for one in components if one in WITH_STANDBY] if off else []
+        for component in components:
+            if component not in stay:
+                await _until_retired(context, component, progress)
+                await _until_hosted_pods_ended(context, component, progress)
+                progress.note(f"{component} runs {_where(component)} only")
+        if stay:
             progress.note(
-                f"{' and '.join(components)} stays hosted until {', '.join(off)} is back, or no longer a control node;"
+                f"{' and '.join(stay)} stays hosted until {', '.join(off)} is back, or no longer a control node;"
                 " then the operator goes on"
             )
-            return
-        for component in components:
-            await _until_retired(context, component, progress)
-            await _until_hosted_pods_ended(context, component, progress)
-            progress.note(f"{component} runs as static pods only")
 
 
 async def unlisted(context: Context) -> list[str]:
-    """The components whose level is not hosted and whose hosted workload is there."""
-    unwanted = [c for c in WITH_STANDBY if not context.cluster.hosts_level(COMPONENTS[c].level)]
+    """The components whose level is not hosted and whose hosted workload is there, in the order in which they go."""
+    unwanted = [c for c in MOVED if not context.cluster.hosts_level(COMPONENTS[c].level)]
     return [c for c in unwanted if await _is_there(context, c)]
+
+
+def _once(component: str) -> str:
+    return ", once its standby serves" if component in WITH_STANDBY else ""
+
+
+def _where(component: str) -> str:
+    return "as static pods" if component in WITH_STANDBY else "as a unit of the hosts"
 
 
 def _control_nodes_off(context: Context) -> list[str]:
@@ -89,7 +98,8 @@ async def _why_not(context: Context) -> str:
 
 async def _until_hosted_pods_ended(context: Context, component: str, progress: Progress) -> None:
     async def ended() -> NotYet | None:
-        names = [pod["metadata"]["name"] for pod in await hosted_pods(context.kube(), component)]
+        pods = await hosted_pods(context.kube(), component)
+        names = [pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName") not in context.absent]
         return NotYet(f"still there: {', '.join(names)}", -len(names)) if names else None
 
     what = f"the hosted pods of {component} have ended"

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from autarky import places
 from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.kubelet.manifests import files as generations
 from autarky.control.slots import manifests as standby
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
@@ -102,7 +103,7 @@ class StartControlPlane:
             await host.write_files([kubeconfig])
         if await _will_end(host):
             await host.write_files([render_node.kubelet_kubeconfig(context.inputs(), node)])
-            await host.run(["systemctl", "restart", "kubelet"], timeout=60)
+            await restart_kubelet(host)
         stale, missing = await static_pod_changes(context, host, node, founding=founding)
         await host.remove(stale)
         if founding and render_node.has_etcd(context.inputs(), node):
@@ -235,3 +236,9 @@ async def _never_had_etcd(host: Host) -> bool:
 async def start_kubelet(host: Host) -> None:
     """Enable, which makes systemd reload its units, and start; a running kubelet is left alone."""
     await host.run(["systemctl", "enable", "--now", "kubelet"], timeout=60)
+
+
+async def restart_kubelet(host: Host) -> None:
+    """Whichever slot is in force: of a hosted one the host's takes over, and starts with what is on the disk now."""
+    await host.run(["systemctl", "restart", "kubelet"], timeout=60)
+    await host.run([generations.SCRIPT_PATH, "aside"], timeout=60)

@@ -15,10 +15,15 @@ import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 
 from autarky import places
 from autarky.control.addons import ADD_ONS
 from autarky.control.hosts.decide.belonging import Refusal
+from autarky.control.kubelet.manifests import files as generations
+from autarky.control.kubelet.manifests import hosted
+from autarky.control.kubelet.manifests.units import PATHS as CHANGE_UNITS
+from autarky.control.kubelet.manifests.units import UNIT as CHANGE_UNIT
 from autarky.engine.phase import Change
 from autarky.errors import CommandFailed, Problems, Refused, Unreachable
 from autarky.model.cluster import Node
@@ -49,15 +54,22 @@ for shim in $(pgrep --ns $$ --nslist pid -f '^{root}/[a-z]*/containerd-shim'); d
 done"""
 
 
-# Stops the kubelet first, so that it restarts nothing; then every container; then the mounts they leave.
+# Stops the kubelets first, so that they restart nothing; then every container; then the mounts they leave.
 def _of_addons(what: str) -> str:
     return " ".join(one for addon in ADD_ONS for one in getattr(addon, what))
 
 
+SUPERVISOR = PurePosixPath(hosted.SCRIPT_PATH).name
+"""As the kernel calls it."""
 _CLEAN = f"""\
 set -u
 systemctl stop {render_node.GIVEN_UNIT}.path 2>/dev/null
+systemctl stop {CHANGE_UNIT}.path {CHANGE_UNIT}.service 2>/dev/null
 systemctl disable --now kubelet 2>/dev/null
+pkill -KILL --ns $$ --nslist pid -x {SUPERVISOR} # it would start both kubelets again
+[ ! -x {generations.SCRIPT_PATH} ] || {generations.SCRIPT_PATH} aside
+systemctl stop kubelet 2>/dev/null
+umount -l {generations.LOCK} 2>/dev/null
 ctr="{places.BIN}/ctr -n k8s.io"
 if $ctr version >/dev/null 2>&1; then
   for task in $($ctr tasks ls -q); do $ctr tasks kill -s KILL -a "$task" 2>/dev/null; done
@@ -83,7 +95,8 @@ rm -rf {places.MANIFESTS} {places.RUN} {_of_addons("paths")} \\
   /var/lib/cni /var/lib/kubelet /var/log/pods /var/log/containers \\
   {render_node.CONTAINERD_CONFIG} {render_node.SYSCTLS} \\
   {render_node.MODULES_FILE} \\
-  {render_node.CONTAINERD_UNIT} {render_node.KUBELET_UNIT} {" ".join(render_node.GIVEN_UNITS)} \\
+  {render_node.CONTAINERD_UNIT} {render_node.KUBELET_UNIT} \\
+  {" ".join((*render_node.GIVEN_UNITS, *CHANGE_UNITS))} \\
   {render_node.KUBELET_KUBECONFIG} {render_node.BOOTSTRAP_KUBECONFIG} {places.STANDBY} {places.CHECKPOINTS} \\
   {places.HOST_ROOT}/nllb {places.LEAVES}
 for plugin in bridge loopback host-local portmap; do

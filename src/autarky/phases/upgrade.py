@@ -3,7 +3,7 @@ and waiting until the operator has carried it out.
 
 Contract: nothing is changed before every check that can be made from here has passed; the operator makes its own before
 its first step. A command that is killed leaves an upgrade that goes on: run again, it waits for the same one. etcd and
-add-ons stay as they are, and kubelets, too, except where `up` goes back to a minor before theirs: then they go first.
+add-ons stay as they are. Kubelets follow the control plane, or go before it on the way down a minor.
 
 With a soak nobody waits for its end: the work is done when it has begun. `up` goes on as if its file had the version
 from before, since a kubelet of the later minor would be newer than what the API servers emulate, and could not stay
@@ -12,13 +12,14 @@ when all goes back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autarky.control.addons import images_of
+from autarky.control.addons import images_for_upgrade
 from autarky.control.common.emulation import can_soak, minor_text
 from autarky.control.common.skew import minor_of
 from autarky.control.drift.decide import applied
+from autarky.control.kubelet.decide import wanted as wanted_of_kubelets
 from autarky.control.rollout.decide.failures import TRY_AGAIN
 from autarky.control.upgrade.decide import checks, path, reported
 from autarky.control.upgrade.decide.observed import Source
@@ -32,7 +33,7 @@ from autarky.model.cluster import Node
 from autarky.model.components import COMPONENTS
 from autarky.model.versions import Version
 from autarky.payload import Payload, Release, get_payload, image_reference, load_release, needs
-from autarky.phases import kubelets_back
+from autarky.phases import hosted_kubelets, kubelets
 from autarky.phases.context import Context, for_each_or_left_out, left_out_since
 from autarky.phases.hosts import look
 from autarky.phases.prepare import SEEN_WITHIN, import_images, present_images
@@ -83,7 +84,7 @@ class UpgradeControlPlane:
     soak: int | None = None
     name: str = "upgrade-control-plane"
     title: str = "Upgrade the control plane"
-    timeout: float = 4 * TIMEOUT
+    timeout: float = 5 * TIMEOUT
 
     async def plan(self, context: Context) -> Sequence[Change | Warn]:
         wanted = self._wanted(context)
@@ -92,12 +93,11 @@ class UpgradeControlPlane:
         plane, before = await needed_control_plane(context.kube()), set(context.absent)
         found = reported.read(plane)
         if found is not None and found.wanted == wanted and found.state is State.COMPLETE:
-            return []
+            return [] if self.version is None else await self._of_kubelets(context, plane)
         soak = self._soak(context, plane)
         if _soaks(plane, wanted) and soak == reported.soak_seconds(plane):
             return [Warn(self._leave_soaking(context, plane, wanted))]
-        lowered = await self._kubelets_to_lower(context, wanted)
-        warnings = await refuse(context, plane, wanted, lowered=lowered, soak=soak)
+        warnings = await refuse(context, plane, wanted, soak=soak)
         release = load_release(wanted)
         lacking = await _lacking(context, release)
         builds = [f"build {name}" for name in needs(release, GROUPS)] if lacking else []
@@ -107,8 +107,7 @@ class UpgradeControlPlane:
         steps = [f"upgrade the control plane from {version_in(plane)} to {wanted}{soaks}"]
         if self.soak and not soaks:
             warnings.append(Warn(f"there is no soak: from {version_in(plane)} to {wanted} there is nothing to emulate"))
-        back = [f"bring the kubelet of {name} back from {version} to {wanted}" for name, version in lowered.items()]
-        return [*map(Change, builds + imports + back + steps), *warnings, *left_out_since(context, before)]
+        return [*map(Change, builds + imports + steps), *warnings, *left_out_since(context, before)]
 
     async def run(self, context: Context, progress: Progress) -> None:
         wanted = self._wanted(context)
@@ -116,8 +115,7 @@ class UpgradeControlPlane:
             return
         refused = _said_against(await needed_control_plane(context.kube()), wanted)
         await _bring_images(context, load_release(wanted), progress)
-        if await self._kubelets_to_lower(context, wanted):
-            await kubelets_back.lower(context, wanted, progress)
+        kubelets_before = None if self.version is None else await kubelets.look(context, live_only=True)
         plane = await needed_control_plane(context.kube())
         await ask_for(context, wanted, self._soak(context, plane))
         await _have_it_tried_again(context, plane, wanted)
@@ -126,12 +124,18 @@ class UpgradeControlPlane:
             if self.version is None:
                 progress.note(sentence)
             return
-        await _tell_of_kubelets(context, wanted, progress)
+        if self.version is not None:  # `up` has them followed in the end
+            await kubelets.until_current(context, progress, live_only=True, before=kubelets_before)
+            await hosted_kubelets.until_followed(context, progress)
+            await _tell_of_kubelets(context, wanted, progress)
 
-    async def _kubelets_to_lower(self, context: Context, wanted: Version) -> dict[str, Version]:
-        """`up` brings them back before; a command that names a version leaves kubelets alone, and is refused."""
-        can = self.version is None and context.payload is not None and context.pki.complete()
-        return await kubelets_back.to_lower(context, wanted) if can else {}
+    async def _of_kubelets(self, context: Context, plane: Object) -> list[Change | Warn]:
+        """What they have yet to get, also since it has failed before; `up` looks at them itself."""
+        found = await kubelets.planned(context, live_only=True)
+        is_more = any(isinstance(one, Change) for one in found)
+        if not is_more and await hosted_kubelets.are_behind(context.kube(), plane):
+            return [Change("have the hosted kubelets follow"), *found]
+        return found
 
     def _soak(self, context: Context, plane: Object) -> int:
         """The seconds that are to be in the spec: what is there already stays where nobody has named others since."""
@@ -166,20 +170,17 @@ class UpgradeControlPlane:
 # --- before the first change ---------------------------------------------------------------------------
 
 
-async def refuse(
-    context: Context, plane: Object, wanted: Version, *, lowered: Collection[str] = (), soak: int = 0
-) -> list[Warn]:
+async def refuse(context: Context, plane: Object, wanted: Version, *, soak: int = 0) -> list[Warn]:
     """UserError where the control plane cannot go to that version; else what there is to say against it. What may pass
-    by itself is given its time. lowered: nodes whose kubelets are brought to that version before. soak: the seconds for
-    which the minor that runs is to be emulated."""
+    by itself is given its time. soak: the seconds for which the minor that runs is to be emulated."""
     runs = reported.parsed(version_in(plane))
     if runs is None:
         raise UserError(
             "the ControlPlane object does not say which version the control plane has",
             fix="run `autarky up`, which brings the operator",
         )
-    of_nodes = await kubelets_back.versions(context) | dict.fromkeys(lowered, wanted)
-    if (why := path.refusal(runs, wanted, of_nodes)) is not None:
+    of_nodes = await kubelets.versions(context)
+    if (why := path.refusal(runs, wanted, of_nodes, follow=wanted_of_kubelets.follows(plane))) is not None:
         is_of_kubelets = path.refusal(runs, wanted, {}) is None
         raise _cannot(runs, wanted, [UserError(why, fix=_ask_first(plane, wanted) if is_of_kubelets else "")])
     if reported.noted_versions(plane):  # one that has begun goes on, and back
@@ -224,7 +225,7 @@ def _cannot(runs: Version, wanted: Version, why: Sequence[UserError]) -> Problem
 
 async def _lacking(context: Context, release: Release) -> dict[str, list[str]]:
     """Node → the names of the images that it lacks, by reference; nodes that lack none are left out."""
-    wanted = {name: image_reference(release, name) for name in images_of(context.cluster)}
+    wanted = {name: image_reference(release, name) for name in images_for_upgrade(context.cluster)}
 
     async def of(node: Node) -> list[str]:
         present = await present_images(context.host(node)) or {}
@@ -360,14 +361,12 @@ def _raise_if_ended(found: reported.Report) -> None:
 
 
 async def _tell_of_kubelets(context: Context, wanted: Version, progress: Progress) -> None:
-    """They are upgraded by `up`, with the version in the file."""
+    """Those that do not follow by themselves."""
     older = {
-        name: version
-        for name, version in (await kubelets_back.versions(context)).items()
-        if version not in (None, wanted)
+        name: version for name, version in (await kubelets.versions(context)).items() if version not in (None, wanted)
     }
     if older and context.upgrade_from is None:
         names = ", ".join(sorted(older)[:3]) + (f" and {len(older) - 3} more" if len(older) > 3 else "")
         least = min(one for one in older.values() if one is not None)
         behind = "" if minor_of(least) >= minor_of(wanted) else ", which may stay for three minors"
-        progress.note(f"kubelets of another version: {names} ({least}){behind}; `autarky up` brings them")
+        progress.note(f"kubelets of another version: {names} ({least}){behind}")

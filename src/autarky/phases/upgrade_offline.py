@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from autarky.control.common.skew import minor_of
 from autarky.control.slots.manifests import SCRIPT_PATH
 from autarky.control.upgrade.decide import reported
-from autarky.control.upgrade.decide.offline import Act, Decision, Refusal, Verb, decide
+from autarky.control.upgrade.decide.offline import KUBELETS_GO_BACK, Act, Decision, Refusal, Verb, decide
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change, Warn
 from autarky.errors import CommandFailed, Refused, TimedOut, Unreachable, UserError
@@ -124,8 +124,7 @@ def _sentence(act: Act, node: str, to: Version) -> str:
 def _warnings(going: GoingBack, decision: Decision) -> list[str]:
     assert going.found is not None  # noqa: S101 # it was decided by that
     newer = [
-        f"the kubelet of {name} ({version}) is newer than the API servers will be: bring it back with {decision.to} in"
-        " the cluster file and `autarky up`"
+        f"the kubelet of {name} ({version}) is newer than the API servers will be: {KUBELETS_GO_BACK}"
         for name, version in sorted({**going.found.workers, **_of_control_nodes(going.found)}.items())
         if minor_of(version) > minor_of(decision.to)
     ]

@@ -88,9 +88,9 @@ async def refuse_newer_kubelet(context: Context) -> None:
     if asked is not None and minor_of(asked) < minor_of(ours):
         earlier = str(asked).removeprefix("v")
         what = f"and the ControlPlane object asks for {asked}"
-        fix = f'run `autarky up` with kubernetesVersion: "{earlier}" in the file, which brings back kubelets of a later'
-        fix += (
-            f" minor and waits for the rest; or `autarky upgrade {bare}` to stay with {ours}, and then the same again"
+        fix = (
+            f'run `autarky up` with kubernetesVersion: "{earlier}" in the file, which waits until all has it; or'
+            f" `autarky upgrade {bare}` to stay with {ours}, and then the same again"
         )
     else:
         what = f"and not all of the control plane has left {least}"

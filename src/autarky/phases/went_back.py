@@ -2,7 +2,8 @@
 live now is available.
 
 Contract: only what this process has applied, or has found to be as wanted, is compared; an edit by somebody else is no
-failure of ours. The operator reports what went back, in the condition RolledBack.
+failure of ours. Before the operator takes a revision back, it notes so in the Secret with the last good one: which of
+both it was is known as soon as the change is seen. The condition RolledBack may come later, or be of something earlier.
 
 It may go back as long as the operator judges it, which takes longer than until it is available: until it is kept as
 the last good revision. Where there is none yet, as at a first `up`, or rollbacks are switched off, nothing can go back.
@@ -17,10 +18,10 @@ from dataclasses import dataclass
 
 from autarky.control.common.shapes import condition, within
 from autarky.control.rollout.decide.good_revision import revision_of
-from autarky.control.rollout.manifests import secret_name, template_in
+from autarky.control.rollout.manifests import failure_in, secret_name, template_in
 from autarky.errors import UserError
 from autarky.model import patience
-from autarky.model.components import JUDGED
+from autarky.model.components import COMPONENTS, JUDGED
 from autarky.phases import ownership
 from autarky.phases.context import Context
 from autarky.phases.ownership import Look
@@ -63,31 +64,27 @@ class WentBack:
     context: Context
     edited: Sequence[str] = ()
     """Those that somebody else has changed, as of the last look."""
-    _since: float | None = None
 
-    async def look(self) -> str | None:
-        """None where nothing has gone back; a sentence while the operator may yet report it. UserError once it has."""
+    async def look(self) -> None:
+        """UserError once something has gone back."""
         names = await changed(self.context)
-        if not names:
-            self._since, self.edited = None, ()
-            return None
-        reported = await _reported(self.context)
-        if back := [name for name in names if f"{name.split()[1]}: " in reported]:
+        if back := {name: why for name in names if (why := await _why_back(self.context, name))}:
             raise UserError(
-                f"what was applied to {', '.join(back)} has gone back: {reported}",
+                f"what was applied to {', '.join(back)} has gone back: {'; '.join(back.values())}",
                 fix="fix what the cluster file says of it, and run `autarky up` again",
             )
-        now = self.context.clock.monotonic()
-        self._since = now if self._since is None else self._since
-        self.edited = names if now - self._since >= patience.REPORTED else ()
-        return None if self.edited else f"{', '.join(names)}: somebody has changed what was applied"
+        self.edited = names
 
 
-async def _reported(context: Context) -> str:
-    """What the operator says of rollouts that went back; empty where it says nothing."""
-    plane = await live_control_plane(context.kube()) or {}
-    back = condition(plane, "RolledBack")
-    return " ".join(str(back.get("message", "")).split()) if back.get("status") == "True" else ""
+async def _why_back(context: Context, workload: str) -> str:
+    """Why the operator has taken back what was applied; empty where it has not. workload: "DaemonSet kube-proxy"."""
+    kind, name = workload.split()
+    live = await context.kube().get(APPS, kind, name, SYSTEM)
+    secret = await context.kube().get("v1", "Secret", secret_name(name), SYSTEM) if name in JUDGED else None
+    good, failure = template_in(secret), failure_in(secret, revision_of(context.applied[kind, name]))
+    if live is None or good is None or failure is None or live["spec"]["template"] != good:
+        return ""
+    return f"{name}: {failure.sentence}; {failure.again(COMPONENTS[name].for_kubectl)}"
 
 
 # --- what may yet go back --------------------------------------------------------------------------------------------
@@ -96,10 +93,11 @@ async def _reported(context: Context) -> str:
 async def unjudged(context: Context, workloads: Sequence[Object]) -> list[str]:
     """Those whose verdict is to be waited for, as far as one look says: "DaemonSet kube-proxy". workloads: as rendered.
     What is as wanted and on trial counts, though this process has not applied it: the `up` that did was interrupted."""
-    if await _all_is_judged(context):
+    plane = await live_control_plane(context.kube())
+    if _all_is_judged(plane):
         return []
     await _remember_unjudged(context, workloads)
-    return await on_trial(context)
+    return await _on_trial(context, plane)
 
 
 async def _remember_unjudged(context: Context, workloads: Sequence[Object]) -> None:
@@ -110,9 +108,8 @@ async def _remember_unjudged(context: Context, workloads: Sequence[Object]) -> N
             remember_as_wanted(context, await ownership.look(context.kube(), wanted, take_ownership=False))
 
 
-async def on_trial(context: Context) -> list[str]:
+async def _on_trial(context: Context, plane: Object | None) -> list[str]:
     """The workloads that were applied while another revision is the last good one."""
-    plane = await live_control_plane(context.kube())
     if within(plane, "spec", "rollback", "enabled") is False:
         return []
     applied = context.applied.items()
@@ -127,9 +124,8 @@ async def _may_go_back(context: Context, name: str, template: Object) -> bool:
     return good is not None and revision_of(good) != revision_of(template)
 
 
-async def _all_is_judged(context: Context) -> bool:
+def _all_is_judged(plane: Object | None) -> bool:
     """By the operator's word."""
-    plane = await live_control_plane(context.kube())
     return condition(plane, "RolloutsSettled").get("status") == "True"
 
 
@@ -145,11 +141,12 @@ class Trial:
 
     async def look(self) -> str | None:
         """None where nothing may go back any more; else a sentence."""
-        names = await self.names()
+        plane = await live_control_plane(self.context.kube())
+        names = await self._names(plane)
         if not names:
             return None
         now = self.context.clock.monotonic()
-        if not await _all_is_judged(self.context):
+        if not _all_is_judged(plane):
             self._since = None
         elif self._since is None:
             self._since = now
@@ -159,4 +156,7 @@ class Trial:
 
     async def names(self) -> list[str]:
         """But for what is somebody's edit."""
-        return [one for one in await on_trial(self.context) if one not in self.applied.edited]
+        return await self._names(await live_control_plane(self.context.kube()))
+
+    async def _names(self, plane: Object | None) -> list[str]:
+        return [one for one in await _on_trial(self.context, plane) if one not in self.applied.edited]

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autarky.control.common.understood import LEAST_QUOTA, LEVELS, MOST_QUOTA
+from autarky.control.common.understood import ASKED, LEAST_QUOTA, MOST_QUOTA
 from autarky.control.common.understood import VERSION as VERSION_PATTERN
 from autarky.control.etcd.decide.membership import MOST_MEMBERS, REPLACE_SECONDS
+from autarky.control.kubelet.decide.pools import Drain
+from autarky.model import kubelets
 from autarky.model.cluster import MOST_SOAK_SECONDS, Cluster
 from autarky.model.defaults import FIRST
 from autarky.model.etcd_members import ETCD_VERSION
+from autarky.model.levels import TEXTS
+from autarky.model.names import LABEL
 from autarky.render.values import Object, metadata
 
 GROUP = "autarky.dev"
@@ -90,8 +94,9 @@ def _schema() -> Object:
             },
             "selfHosted": {
                 "type": "string",
-                "enum": list(LEVELS),
-                "description": "The levels that run from API objects; those below run as static pods.",
+                "enum": list(TEXTS),
+                "description": "The levels that run from API objects; the others run as static pods, the"
+                " kubelet as a unit of its host.",
             },
             "componentArguments": {
                 "type": "object",
@@ -127,6 +132,28 @@ def _schema() -> Object:
                 },
                 "description": "How the control plane gets another version.",
             },
+            "kubelets": {
+                "type": "object",
+                "default": {},  # as above
+                "properties": {
+                    "follow": {
+                        "type": "boolean",
+                        "description": "Kubelets get the control plane's version: up after it, down before it.",
+                    },
+                    "runtime": {
+                        **_runtime(),
+                        "description": "The image with containerd and runc; without one, those of each node stay.",
+                    },
+                    "asked": {
+                        "type": "string",
+                        "pattern": ASKED,
+                        "maxLength": 64,
+                        "description": "Any other text than before has what failed tried again.",
+                    },
+                },
+                "description": "How kubelets change.",
+            },
+            "pools": _pools(),
             "defaults": {
                 "type": "integer",
                 "minimum": FIRST,
@@ -192,6 +219,60 @@ def _schema() -> Object:
     }
 
 
+def _runtime() -> Object:
+    return {"type": "string", "pattern": f"^{kubelets.REFERENCE}$", "maxLength": 255}
+
+
+def _pools() -> Object:
+    """`control.kubelet.decide.pools` judges what is asked for here; what that refuses changes no kubelet."""
+    nodes: Object = {
+        "type": "object",
+        "properties": {
+            "controlPlane": {"type": "boolean", "description": "It has control nodes, and not workers."},
+            "matchLabels": {
+                "type": "object",
+                "maxProperties": kubelets.MOST_LABELS,
+                "additionalProperties": {"type": "string", "maxLength": 63},
+            },
+        },
+    }
+    kubelet: Object = {
+        "type": "object",
+        "properties": {
+            "configuration": {
+                "type": "object",
+                "maxProperties": kubelets.MOST_SETTINGS,
+                "x-kubernetes-preserve-unknown-fields": True,
+                "description": "Fields of the KubeletConfiguration that are set on the nodes of the pool.",
+            }
+        },
+    }
+    pool: Object = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string", "pattern": f"^{LABEL}$", "maxLength": 63},
+            "nodes": nodes,
+            "order": {"type": "integer", "minimum": 0, "maximum": kubelets.MOST_ORDER},
+            "atOnce": {"type": "integer", "minimum": 1, "maximum": kubelets.MOST_AT_ONCE},
+            "drain": {"type": "string", "enum": list(map(str, Drain))},
+            "drainSeconds": {"type": "integer", "minimum": 1, "maximum": kubelets.MOST_DRAIN_SECONDS},
+            "version": {"type": "string", "pattern": VERSION_PATTERN, "maxLength": 32},
+            "runtime": _runtime(),
+            "kubelet": kubelet,
+        },
+    }
+    return {
+        "type": "array",
+        "maxItems": kubelets.MOST_POOLS,
+        "items": pool,
+        # As one value: of a pool that somebody has edited, half would stay when the file no longer has it.
+        "x-kubernetes-list-type": "atomic",
+        "description": "Groups of nodes whose kubelets change together, each with its own order, drains, version and"
+        f" settings. Nodes in none of them are in {kubelets.WORKERS} or {kubelets.CONTROL_NODES}.",
+    }
+
+
 def control_plane(cluster: Cluster) -> Object:
     """The one ControlPlane object, from the cluster file."""
     arguments = {component: dict(values) for component, values in cluster.extra_args.items() if values}
@@ -205,6 +286,11 @@ def control_plane(cluster: Cluster) -> Object:
             "componentArguments": arguments,
             "rollback": {"enabled": cluster.rollback.enabled, "limitSeconds": cluster.rollback.limit_seconds},
             "defaults": cluster.defaults,
+            "kubelets": {
+                "follow": cluster.kubelets_follow,
+                **({"runtime": cluster.container_runtime} if cluster.container_runtime else {}),
+            },
+            **({"pools": [dict(pool) for pool in cluster.pools]} if cluster.pools else {}),
             **({} if cluster.soak_seconds is None else {"upgrade": {"soakSeconds": cluster.soak_seconds}}),
         },
     }

@@ -15,15 +15,22 @@ from autarky.control.agents.manifests import node_agent as agent
 from autarky.control.certificates.manifests import leaves
 from autarky.control.certificates.manifests.specs import renewal_certificate
 from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.kubelet.decide.order import Target
+from autarky.control.kubelet.manifests import files as generations
+from autarky.control.kubelet.manifests import hosted
+from autarky.control.kubelet.manifests.generation import Base, Generation, base_digest, base_file, made
+from autarky.control.kubelet.manifests.units import UNIT as CHANGE_UNIT
+from autarky.control.kubelet.manifests.units import units as change_units
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.slots import manifests as standby
 from autarky.model.cluster import Cluster, Node
-from autarky.model.components import ETCD, LOAD_BALANCER
+from autarky.model.components import ETCD, KUBELET, LOAD_BALANCER
 from autarky.model.files import File
 from autarky.render.kubeconfig import RENEWER, file_kubeconfig, pair_kubeconfig
-from autarky.render.values import Inputs, Object, flags, pretty_json
+from autarky.render.values import Inputs, Object, pretty_json
 
-KUBELET_CONFIG = "/var/lib/kubelet/config.json"
+FORMER_KUBELET_CONFIG = "/var/lib/kubelet/config.json"
+"""Where earlier releases had the kubelet's configuration."""
 KUBELET_KUBECONFIG = f"{places.KUBERNETES}/kubelet.conf"
 BOOTSTRAP_KUBECONFIG = f"{places.KUBERNETES}/bootstrap-kubelet.conf"
 CURRENT = "kubelet-client-current.pem"
@@ -108,6 +115,7 @@ StartLimitIntervalSec=0
 [Service]
 Type=notify
 Environment=PATH={bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+ExecStartPre=-{slots} boot
 ExecStart={bin}/containerd --config {config}
 Delegate=yes
 KillMode=process
@@ -123,20 +131,22 @@ WantedBy=multi-user.target
 # A kubelet whose certificate has expired requests a new one with its bootstrap kubeconfig, and waits for the operator
 # to approve it: it never reads its files again. Where the CA's key is, the agent signs a certificate without an
 # operator, and the kubelet is restarted to load it (`_GIVEN_PATH`). A label may change which kind of node this is, so
-# that is tested at each start. A kubelet never starts with a damaged certificate, nor with a kubeconfig that a power
-# cut has left empty, since it does not sync that file.
+# the script tests that at each start. A kubelet never starts with a damaged certificate, nor with a kubeconfig that a
+# power cut has left empty, since it does not sync that file.
 _KUBELET_UNIT = """\
 [Unit]
 Description=kubelet
-Wants=containerd.service {given}.path
+Wants=containerd.service {given}.path {change}.path
 After=containerd.service network.target
 StartLimitIntervalSec=0
 
 [Service]
 Environment=PATH={bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ExecStartPre=-/bin/sh -c '{without_damaged}'
+ExecStartPre=-{slots} boot
 ExecStartPre=-{standby} boot
-ExecStart=/bin/sh -c '{with_bootstrap}exec "$$0" "$$@"' {bin}/kubelet {arguments}
+ExecStart={slots} start
+ExecStop=-{slots} stop $MAINPID
 ExecStartPost=-/bin/sh -c "{standby} boot-rest &"
 KillMode=process
 Restart=always
@@ -163,14 +173,16 @@ Description=restart the kubelet with the certificate that its agent has given it
 
 [Service]
 Type=oneshot
-ExecStart=/bin/sh -c 'systemctl try-restart kubelet; rm -f {mark}'
+ExecStart=/bin/sh -c 'systemctl try-restart kubelet; {slots} aside; rm -f {mark}'
 """
 
 
 def system_files(inputs: Inputs, node: Node) -> list[File]:
     """The files that must exist before containerd starts."""
-    unit = _CONTAINERD_UNIT.format(bin=places.BIN, config=CONTAINERD_CONFIG)
+    unit = _CONTAINERD_UNIT.format(bin=places.BIN, config=CONTAINERD_CONFIG, slots=generations.SCRIPT_PATH)
     return [
+        generations.script(),
+        hosted.script(),
         File(MODULES_FILE, "".join(f"{name}\n" for name in MODULES).encode()),
         File(SYSCTLS, SYSCTL_SETTINGS.encode()),
         File(CONTAINERD_CONFIG, containerd_config(inputs, node).encode()),
@@ -182,9 +194,10 @@ def kubelet_files(inputs: Inputs, node: Node) -> list[File]:
     """The files that must exist before the kubelet starts, except a worker's bootstrap token."""
     files = [
         File(f"{places.PKI}/ca.crt", inputs.credentials["ca.crt"]),
-        File(KUBELET_CONFIG, pretty_json(kubelet_config(inputs, node))),
+        base_file(base_of(inputs, node)),
         *_given_units(),
-        File(KUBELET_UNIT, _kubelet_unit(inputs, node).encode()),
+        *change_units(),
+        File(KUBELET_UNIT, _kubelet_unit().encode()),
         standby.script(),
         *nllb.files(inputs, node),
     ]
@@ -357,18 +370,6 @@ def kubelet_config(inputs: Inputs, node: Node) -> Object:
     return config
 
 
-# Where the CA's key is and an agent that signs with it, the agent issues the kubelet a new certificate when its own has
-# expired. A node that is about to become a control node, or was one, may have the key without the agent. A kubelet with
-# a bootstrap kubeconfig starts without a certificate, and with a damaged kubeconfig, which it replaces; without one it
-# exits in both cases. So in these cases it gets one on any node.
-_CERTIFIED = (
-    f"{{ grep -qs client-certificate-data {KUBELET_KUBECONFIG}"
-    f" || {{ grep -qs client-certificate {KUBELET_KUBECONFIG} && [ -s {CURRENT_PATH} ]; }}; }}"
-)
-_WITH_BOOTSTRAP = (
-    f"[ -e {places.PKI}/ca.key ] && ls {places.MANIFESTS} | grep -q ^node-agent-standby && {_CERTIFIED}"
-    f' || set -- --bootstrap-kubeconfig={BOOTSTRAP_KUBECONFIG} "$$@"; '
-)
 # The file has a certificate and then its key. A file that cannot be read stays, since it may be good.
 _WITHOUT_DAMAGED = (
     f"cd {agent.KUBELET_PKI} && for one in {CURRENT} {SERVING}; do [ -L $$one ] || continue;"
@@ -377,33 +378,41 @@ _WITHOUT_DAMAGED = (
 )
 
 
-def _kubelet_unit(inputs: Inputs, node: Node) -> str:
-    ours = {
-        "config": KUBELET_CONFIG,
+def base_of(inputs: Inputs, node: Node) -> Base:
+    """What follows from the host and from autarky for the node's kubelet."""
+    arguments = {
         "kubeconfig": KUBELET_KUBECONFIG,
         "hostname-override": node.name,
         "node-ip": node.known_address(),
     }
-    arguments = " ".join(map(_unit_word, flags(ours, inputs.cluster.extra_args.get("kubelet", {}))))
+    return Base(kubelet_config(inputs, node), arguments)
+
+
+def first_generation(inputs: Inputs, node: Node, links: Mapping[str, str]) -> Generation:
+    """That with which a new node starts. links: its programs."""
+    base = base_of(inputs, node)
+    return Generation(links, made(base, target_of(inputs, base_digest(base_file(base).content))))
+
+
+def target_of(inputs: Inputs, base: str) -> Target:
+    """What the operator will want of a node that has just been brought up. base: the digest of its own one."""
+    given = inputs.cluster.extra_args.get(KUBELET, {})
+    return Target(inputs.cluster.kubernetes_version, base, arguments={name: str(one) for name, one in given.items()})
+
+
+def _kubelet_unit() -> str:
     return _KUBELET_UNIT.format(
         bin=places.BIN,
         given=GIVEN_UNIT,
+        change=CHANGE_UNIT,
+        slots=generations.SCRIPT_PATH,
         standby=standby.SCRIPT_PATH,
         without_damaged=_WITHOUT_DAMAGED,
-        with_bootstrap=_WITH_BOOTSTRAP,
-        arguments=arguments,
     )
 
 
 def _given_units() -> list[File]:
     """The units that restart the kubelet with a certificate that its agent has issued."""
     contents = (_GIVEN_PATH, _GIVEN_SERVICE)
-    return [
-        File(path, content.format(mark=GIVEN).encode()) for path, content in zip(GIVEN_UNITS, contents, strict=True)
-    ]
-
-
-def _unit_word(argument: str) -> str:
-    """One word of a systemd command line, whatever is in it (systemd.service(5), "Command lines")."""
-    word = argument.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return word if word and not set(word) & set(" \t\"';") else f'"{word}"'
+    values = {"mark": GIVEN, "slots": generations.SCRIPT_PATH}
+    return [File(path, content.format(**values).encode()) for path, content in zip(GIVEN_UNITS, contents, strict=True)]

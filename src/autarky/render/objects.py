@@ -15,10 +15,11 @@ from autarky.control.backup.manifests import definitions as backups
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.guards.manifests import all as admission
 from autarky.control.guards.manifests import protection
+from autarky.control.kubelet.manifests import daemon_set
 from autarky.control.leadership import manifests as controllers
 from autarky.control.load_balancer.manifests.endpoints import kubernetes_endpoints
 from autarky.model.cluster import Cluster, Level
-from autarky.model.components import API_SERVER, ETCD, LED_BY_LEASE, NODE_AGENT
+from autarky.model.components import API_SERVER, ETCD, KUBELET, LED_BY_LEASE, NODE_AGENT
 from autarky.model.fingerprint import fingerprint
 from autarky.render import access, cluster_record, crds
 from autarky.render.values import Inputs, Object, with_rendered_hash
@@ -77,6 +78,8 @@ def agent_parts(inputs: Inputs) -> list[Part]:
         Part(NODE_AGENT, tuple(agent.objects(inputs))),
         Part("operator", tuple(operator.objects(inputs))),
     ]
+    if inputs.cluster.hosts_level(Level.KUBELET):  # after the agents, which let it be in force
+        result.append(Part(KUBELET, tuple(daemon_set.objects(inputs))))
     return [_hashed(part) for part in result]
 
 

@@ -69,9 +69,14 @@ class Inputs:
         return self.facts.get(node.name)
 
 
+def canonical_text(value: object) -> str:
+    """One spelling for equal values, as JSON on one line."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
 def canonical_json(value: object) -> bytes:
-    """One spelling for equal values, for hashing."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    """The same in bytes, for hashing."""
+    return canonical_text(value).encode()
 
 
 def content_hash(value: object, length: int = 10) -> str:

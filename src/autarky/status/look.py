@@ -15,6 +15,7 @@ from typing import Any
 from autarky.control.certificates import decide as certificates
 from autarky.control.common.pods import has_ended, is_mirror, is_ready, is_what_it_says, pressure
 from autarky.control.common.shapes import condition
+from autarky.control.kubelet.decide import hosted_report
 from autarky.control.slots import manifests as standby
 from autarky.errors import AutarkyError
 from autarky.model import ports
@@ -22,9 +23,11 @@ from autarky.model.cluster import Node
 from autarky.model.components import (
     COMPONENTS,
     ETCD,
+    HOST,
     HOSTED,
     KUBELET,
     LOAD_BALANCER,
+    NAME_LABEL,
     STANDBY,
     STATIC,
     WITH_STANDBY,
@@ -39,14 +42,19 @@ from autarky.phases.looking import in_time
 from autarky.phases.ownership import follow
 from autarky.ports import Object
 from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
+from autarky.status import kubelets
 
+_LABELS = sorted(component.label_value for component in COMPONENTS.values() if component.image)
+_OURS = f"{NAME_LABEL} in ({','.join(_LABELS)})"
+"""The pods that are shown (`labelled`)."""
 MOST_LETTERS = 200
 """Characters of a pod's version or detail that are shown: a kubelet can make up any text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """health: "ready", "not ready", "dormant", "listening", "down" or "unknown"."""
+    """health: "ready", "not ready", "dormant", "listening", "down" or "unknown". change: of a kubelet, what is
+    under way, or why the last change did not stay."""
 
     level: int
     component: str
@@ -55,6 +63,7 @@ class Row:
     version: str
     health: str
     detail: str = ""
+    change: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +93,27 @@ class Status:
 
 async def gather(context: Context) -> Status:
     """Look at hosts and API concurrently and combine the results. If the API goes away meanwhile, report its error."""
+    status, _ = await gather_with_nodes(context)
+    return status
+
+
+async def gather_with_nodes(context: Context) -> tuple[Status, list[Object]]:
+    """And the Nodes as they were listed; none where the API does not answer."""
     problem = await _observed(context)
     why_down = await _why_down(context, problem)
-    rows, unseen = list[Row](), ""
+    rows, nodes, unseen = list[Row](), list[Object](), ""
     reported: dict[str, certificates.Reported] = {}
     if why_down is None:
         try:
-            (rows, unseen), reported = await _from_api(context), await expiry.reported_by_nodes(context)
+            rows, nodes, unseen = await _from_api(context)
+            reported = expiry.reported_by_nodes(nodes)
         except AutarkyError as error:
             why_down = str(error)
     if why_down is not None:
         rows, reported, unseen = await _from_hosts(context), await expiry.on_disks(context), ""
     rows = [_as_known(context, row) for row in rows]
     reported |= expiry.administrators(context)
-    return Status(
+    status = Status(
         cluster=context.cluster.name,
         version=str(context.cluster.kubernetes_version),
         self_hosted=context.cluster.self_hosted_text,
@@ -110,6 +126,7 @@ async def gather(context: Context) -> Status:
         overdue=tuple(certificates.wrong(reported, datetime.now(UTC))),
         unseen=unseen,
     )
+    return status, nodes
 
 
 def _as_known(context: Context, row: Row) -> Row:
@@ -142,22 +159,25 @@ async def _why_down(context: Context, problem: str | None) -> str | None:
 # --- with the API ------------------------------------------------------------------------------------
 
 
-async def _from_api(context: Context) -> tuple[list[Row], str]:
-    """The rows, and why not all pods could be read, or ""."""
+async def _from_api(context: Context) -> tuple[list[Row], list[Object], str]:
+    """The rows, the Nodes, and why not all pods could be read, or ""."""
     await follow(context)
     await find_labelled(context, api=True)
     nodes, dormant = await asyncio.gather(context.kube().list("v1", "Node"), _standbys(context))
     where = {node.name for node in context.cluster.control_nodes}  # also before they have the label
     where |= {n["metadata"]["name"] for n in nodes if CONTROL_PLANE_ACTIVE in (n["metadata"].get("labels") or {})}
     running, unseen = await _pod_rows(context, where)
+    if unseen:
+        await find_labelled(context, api=True)  # raises where the API has gone meanwhile
     active = {(row.component, row.node) for row in running if row.slot == "standby"}
+    of_kubelets = {row.node: row.detail for row in running if row.component == KUBELET}
     rows = [
-        *(_kubelet_row(node) for node in nodes),
-        *running,
+        *(_kubelet_row(node, of_kubelets.get(node["metadata"]["name"], "")) for node in nodes),
+        *(row for row in running if row.component != KUBELET),
         *(row for row in dormant if (row.component, row.node) not in active),
         *await external_etcd_rows(context),
     ]
-    return rows, unseen
+    return rows, nodes, unseen
 
 
 async def _pod_rows(context: Context, control_nodes: Collection[str]) -> tuple[list[Row], str]:
@@ -167,7 +187,7 @@ async def _pod_rows(context: Context, control_nodes: Collection[str]) -> tuple[l
     unseen = ""
     try:
         async with in_time():
-            async for pod in context.kube().each("v1", "Pod", namespace=SYSTEM):
+            async for pod in context.kube().each("v1", "Pod", namespace=SYSTEM, labels=_OURS):
                 row = _pod_row(pod, control_nodes)
                 if row is None:
                     continue
@@ -181,12 +201,16 @@ async def _pod_rows(context: Context, control_nodes: Collection[str]) -> tuple[l
     return [*by_controllers, *by_kubelets.values()], unseen
 
 
-def _kubelet_row(node: Object) -> Row:
-    said = condition(node, "Ready")
+def _kubelet_row(node: Object, pod: str) -> Row:
+    """In the slot that is in force. pod: why its pod of the DaemonSet has not started."""
+    said, reported = condition(node, "Ready"), hosted_report.read(node["metadata"])
     ready = said.get("status") == "True"
     version = node["status"].get("nodeInfo", {}).get("kubeletVersion", "unknown")
     detail = pressure(node) if ready else said.get("message", "no heartbeat")
-    return Row(0, "kubelet", node["metadata"]["name"], "host", version, "ready" if ready else "not ready", detail)
+    name, health = node["metadata"]["name"], "ready" if ready else "not ready"
+    slot = HOSTED if reported is not None and reported.state.is_of_node else HOST
+    change = "; ".join(filter(None, (kubelets.change(node), kubelets.hosted(reported, pod))))
+    return Row(0, KUBELET, name, slot, version, health, detail, change)
 
 
 def _pod_row(pod: Object, control_nodes: Collection[str]) -> Row | None:
@@ -237,7 +261,7 @@ def _port_rows(context: Context, node: Node) -> Iterable[Row]:
         detail = "" if facts is not None else "the host does not answer"
         return Row(COMPONENTS[component].level, component, node.name, slot, "unknown", health, detail)
 
-    yield row(KUBELET, "host", ports.KUBELET)
+    yield row(KUBELET, HOSTED if ports.KUBELET_HOSTED_HEALTH in listening else HOST, ports.KUBELET)
     yield row(LOAD_BALANCER, STATIC, ports.NLLB_API)
     if node in context.control_nodes:
         # A control node made by its label need not have a member of its own.

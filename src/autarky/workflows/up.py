@@ -14,7 +14,7 @@ from autarky.phases.hosts import CheckHosts, CreateHosts
 from autarky.phases.images import BringImages
 from autarky.phases.inventory import PruneObjects, RecordApplied
 from autarky.phases.join import JoinNodes, StartJoining
-from autarky.phases.kubelets import ConfigureKubelets
+from autarky.phases.kubelets import ChangeKubelets
 from autarky.phases.objects import ApplyObjects
 from autarky.phases.other_etcd import BringEtcd
 from autarky.phases.own_add_ons import ApplyAddOns
@@ -57,7 +57,7 @@ PHASES: tuple[Phase[Context], ...] = (
     RetireHosted(),
     MakeControlNodes(),
     AwaitEtcd(),
-    ConfigureKubelets(),
+    ChangeKubelets(),
     AwaitWorkloads(),
     ApplyAddOns(),
     PruneObjects(),

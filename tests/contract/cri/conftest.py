@@ -108,7 +108,7 @@ def containerd() -> Iterator[Containerd]:
 
 @pytest.fixture
 async def real_node(containerd: Containerd) -> AsyncIterator[RealNode]:
-    """Without pods, before and after; SMALL is not pinned."""
+    """Without pods and with its two images, before and after; SMALL is not pinned."""
     logs = str(containerd.directory / "logs")
     maker = Maker(containerd.socket, cgroup=containerd.cgroup, logs=logs)
     cri = CriClient(containerd.socket)
@@ -117,6 +117,7 @@ async def real_node(containerd: Containerd) -> AsyncIterator[RealNode]:
         for sandbox in await cri.pods():
             await cri.remove_sandbox(sandbox.id)
         await asyncio.to_thread(containerd.images, "label", SMALL, "io.cri-containerd.pinned=")
+        await containerd.keep_only_its_images()
     finally:
         await maker.close()
         await cri.close()

@@ -114,6 +114,23 @@ class Containerd:
         finally:
             await cri.close()
 
+    async def keep_only_its_images(self) -> None:
+        """Removes what a test has left besides `pause` and SMALL, until CRI lists these two, by their names.
+
+        CRI hears of a change by containerd's API a moment later, and gives each image its id as another name: that
+        one is there before the first name is listed, and stays where only the first one is removed.
+        """
+        cri, ours = CriClient(self.socket), {(self.pause,), (SMALL,)}
+        try:
+            async with asyncio.timeout(START_LIMIT):
+                while (found := {image.tags: image.id for image in await cri.images()}).keys() != ours:
+                    if found.keys() > ours:
+                        names = [name for tags in found.keys() - ours for name in (found[tags], *tags)]
+                        await asyncio.to_thread(self.images, "rm", "--sync", *names)
+                    await asyncio.sleep(0.02)
+        finally:
+            await cri.close()
+
     @property
     def log(self) -> str:
         path = self.directory / "log"
@@ -146,6 +163,7 @@ def running_containerd() -> Iterator[Containerd]:
         asyncio.run(containerd.wait_until_it_answers())
         containerd.images("import", "--local", str(pause.archive))
         containerd.images("import", "--local", str(_small_image(directory)))
+        asyncio.run(containerd.keep_only_its_images())
         yield containerd
     finally:
         for pipe in _pipes(process):

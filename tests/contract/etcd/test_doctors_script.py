@@ -28,7 +28,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 async def looked_at(directory: Path, port: int) -> SaidByScript:
-    paths = ("manifests", "fence", "copy", "kept", "configuration_path", "configuration_file")
+    paths = ("manifests", "fence", "copy", "kept", "kubelets", "slot_lock", "configuration_path", "configuration_file")
     values = {
         **{name: directory / "none" / name for name in paths},
         **dict.fromkeys(("units", "disks", "api_ports"), ""),

@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from autarky import places
+from autarky.control.kubelet.manifests import files as kubelet_files
+from autarky.control.kubelet.manifests import generation
 from autarky.control.slots import manifests as standby
 from autarky.errors import CommandFailed, Held
 from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
 from autarky.model.versions import Version
-from autarky.phases import binaries, etcd_programs, standbys
+from autarky.phases import binaries, etcd_programs, generations, standbys
 from autarky.ports import Host
 from autarky.render import node as render_node
 from fakes.clusters import a_cluster, inputs_of
@@ -45,7 +47,7 @@ def host(request: pytest.FixtureRequest) -> Iterator[Host]:
 
 
 def _clean(root: Path) -> None:
-    for directory in (HERE, places.STANDBY, places.MANIFESTS):
+    for directory in (HERE, places.STANDBY, places.MANIFESTS, kubelet_files.KUBELETS, binaries.STORE, places.BIN):
         shutil.rmtree(root / directory.removeprefix("/"), ignore_errors=True)
 
 
@@ -319,6 +321,68 @@ async def test_of_two_holders_of_a_lock_the_second_is_told_who_the_first_is(host
     assert await host.read(path) is None
     async with host.hold(path, "you"):
         pass
+
+
+# --- generations of the kubelet: what phases ask a host, and its script ----------------------------------------
+
+
+@pytest.fixture
+async def of_kubelets(host: Host) -> Host:
+    """With programs, in the store, and the script; nothing is in bin/ but what a test puts there."""
+    await host.write_files([kubelet_files.script(), *(File(path, b"#!/bin/sh\n", 0o755) for path in PROGRAMS.values())])
+    return host
+
+
+PROGRAMS = {name: f"{binaries.STORE}/{name}-contract" for name in kubelet_files.PROGRAMS}
+
+
+def a_generation(config: bytes = b"{}\n") -> generations.First:
+    contents = {kubelet_files.CONFIG: config, kubelet_files.ARGUMENTS: b"--v=1\n", kubelet_files.VERSION: b"v1.36.4\n"}
+    return generations.First(generation.Generation(PROGRAMS, contents))
+
+
+async def test_a_host_on_which_no_kubelet_runs_says_so(of_kubelets):
+    assert await generations.running(of_kubelets) == ("", ())
+
+
+async def test_a_generation_is_made_the_current_one_and_the_one_before_is_kept(of_kubelets):
+    made, other = a_generation(), a_generation(b'{"kind": "x"}\n')
+    for one in (made, made, other):
+        await generations.make(of_kubelets, one)
+        assert await of_kubelets.read(f"{kubelet_files.CURRENT}/{kubelet_files.CONFIG}") == one.files[0].content
+    assert await of_kubelets.read(f"{kubelet_files.PREVIOUS}/{kubelet_files.CONFIG}") == made.files[0].content
+    assert await of_kubelets.read(f"{kubelet_files.CURRENT}/kubelet") == b"#!/bin/sh\n"
+
+
+@pytest.mark.parametrize("lacking", [kubelet_files.COMPLETE, "links"])
+async def test_what_is_no_complete_generation_does_not_become_the_current_one(of_kubelets, lacking):
+    made, other = a_generation(), a_generation(b'{"kind": "x"}\n')
+    await generations.make(of_kubelets, made)
+    directory = other.generation.directory
+    await of_kubelets.write_files(other.files)
+    if lacking == "links":
+        await of_kubelets.write_files([File(f"{directory}/{kubelet_files.COMPLETE}", other.generation.complete)])
+    else:
+        await binaries.point_links(of_kubelets, {f"{directory}/{name}": path for name, path in PROGRAMS.items()})
+    command = [kubelet_files.SCRIPT_PATH, "switch", other.generation.name]
+    said = await of_kubelets.run(command, check=False)
+    assert said.stderr.strip() == f"the generation {other.generation.name} is not complete"
+    assert await status(of_kubelets, *command) == 1
+    assert await of_kubelets.read(f"{kubelet_files.CURRENT}/{kubelet_files.CONFIG}") == made.files[0].content
+
+
+async def test_links_in_bin_lead_to_the_generation_in_force_and_what_is_put_there_by_hand_is_left(of_kubelets):
+    await generations.make(of_kubelets, a_generation())
+    paths = render_node.BINARIES
+    await of_kubelets.write_files([File(paths["ctr"], b"by hand", 0o755)])
+    await binaries.point_links(of_kubelets, {paths["kubelet"]: PROGRAMS["kubelet"]})
+    missing = await generations.missing_links(of_kubelets)
+    assert missing == {path: target for path, target in generations.LINKS.items() if path != paths["ctr"]}
+    where = [paths["kubelet"], paths["ctr"], f"{places.BIN}/nowhere"]
+    assert await generations._in_place(of_kubelets, where) == [PROGRAMS["kubelet"], *where[1:]]
+    await binaries.point_links(of_kubelets, missing)
+    assert await generations.missing_links(of_kubelets) == {}
+    assert await generations._in_place(of_kubelets, where) == [PROGRAMS["kubelet"], *where[1:]]
 
 
 # --- the standby's script: the cases of tests/unit/render/test_standby_script.py that phases come to -----------

@@ -95,7 +95,7 @@ async def test_a_host_made_from_the_template_has_the_images_and_runs_them(payloa
         assert "nftables v" in await run("kube-proxy", "nft", "--version")
         program = "import autarky, ssl; print(autarky.__cached__, len(ssl.create_default_context().get_ca_certs()))"
         compiled, _, authorities = (await run("agent", "python3", "-c", program)).splitlines()[-1].partition(" ")
-        assert compiled.endswith("/dist-packages/autarky/__pycache__/__init__.cpython-311.pyc")
+        assert compiled.endswith("/dist-packages/autarky/__pycache__/__init__.cpython-311.opt-2.pyc")
         assert int(authorities) > 100
 
 

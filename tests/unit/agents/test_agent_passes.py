@@ -274,6 +274,17 @@ async def test_a_control_plane_that_means_nothing_changes_no_level_and_fails_no_
     assert slots_on_disk.wanted_level() == 1
 
 
+@pytest.mark.parametrize(("levels", "lowest"), [("0-4", 1), ("02-4", 2)])
+@pytest.mark.parametrize("before", [1, 2, 4])
+async def test_a_hosted_kubelet_is_not_the_lowest_level(scene: Scene, before: int, levels: str, lowest: int) -> None:
+    """Above all, it does not say whether this node's etcd follows its EtcdMember."""
+    slots_on_disk.remember_wanted_level(before)
+    scene.wants(levels)
+    await scene.passes(SOON)
+    assert slots_on_disk.wanted_level() == lowest
+    assert not any("failed" in sentence for sentence in scene.said)
+
+
 # --- the first pivot -----------------------------------------------------------------------------------------------
 
 

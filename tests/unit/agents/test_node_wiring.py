@@ -24,6 +24,9 @@ from autarky.control.certificates.node import LeafKeeping
 from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.node import on_disk as etcd_on_disk
+from autarky.control.kubelet.node import telling as kubelet_telling
+from autarky.control.kubelet.node.change import KubeletChange
+from autarky.control.kubelet.node.hosted import HostedKubelet
 from autarky.control.slots.node import on_disk as slots_on_disk
 from autarky.control.slots.node.hand_over import HandOver
 from autarky.control.slots.node.stop_paths import StopPaths
@@ -212,6 +215,15 @@ async def all_duties(wired: Wired) -> list[Controller | wiring.Background]:
     return await duties(wired, slot="hosted")
 
 
+async def test_the_events_of_both_kubelets_wait_in_one_list(wired: Wired) -> None:
+    """Of two lists each would write the one file without what the other one has."""
+    found = await all_duties(wired)
+    changes = [one._events.pending for one in found if isinstance(one, KubeletChange)]
+    hosted = [one._events.events.pending for one in found if isinstance(one, HostedKubelet)]
+    assert [a is b for a, b in zip(changes, hosted, strict=True)] == [True, True]
+    assert {one.file for one in hosted} == {kubelet_telling.FILE}
+
+
 async def test_whoever_acts_answers_the_kubelet(wired: Wired) -> None:
     acting = [one for one in await all_duties(wired) if isinstance(one, health.Answering)]
     assert [one.port for one in acting] == [ports.NODE_AGENT] * 2, "as a worker and as a control node"
@@ -245,15 +257,26 @@ async def test_each_controller_that_there_is_is_run(wired: Wired) -> None:
     names = {type(one).__name__ for one in await duties(wired, slot="hosted")} - {"Reflector"}
     assert names == {
         *("ActivationWatch", "Announcer", "Answering", "ApiView", "ClockWatch", "ControlNode", "EtcdMembership"),
-        *("EtcdChange", "EtcdEvents", "EtcdFigures", "EtcdUpkeep"),
-        *("ImageKeeping", "LeafKeeping", "LoadBalancer", "StandbyAgent", "StandbyComing", "StaleLeases"),
+        *("EtcdChange", "EtcdEvents", "EtcdFigures", "EtcdUpkeep", "HostedKubelet"),
+        *(
+            "ImageKeeping",
+            "KubeletChange",
+            "LeafKeeping",
+            "LoadBalancer",
+            "StandbyAgent",
+            "StandbyComing",
+            "StaleLeases",
+        ),
         "Unhiding",
     }
 
 
 async def test_each_controller_of_a_worker_is_run(wired: Wired) -> None:
     names = {type(one).__name__ for one in await duties_of_worker(wired)}
-    assert names == {"Answering", "ApiView", "ControlNode", "LeafKeeping", "LoadBalancer", "Unhiding"}
+    assert names == {
+        *("Answering", "ApiView", "ControlNode", "HostedKubelet", "KubeletChange", "LeafKeeping", "LoadBalancer"),
+        "Unhiding",
+    }
 
 
 async def test_each_live_copy_is_followed_by_one_only(wired: Wired, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from _document import SECTIONS, document
+from _document import PARTS, SECTIONS, document
 from _figures import Figure
+from _floor import API, CONTROLLERS, FLOOR, FLOORS, KUBELET, POD, SCHEDULER
 from _record import Machine, Record, Trees
 from _tree import Tree
 from all import BENCHMARKS
@@ -82,4 +83,45 @@ def test_headings_are_the_same_with_a_run_and_without_so_that_links_lead_somewhe
 
 
 def test_every_benchmark_has_a_section_and_each_section_a_benchmark():
-    assert list(SECTIONS) == list(BENCHMARKS)
+    assert [FLOOR, *SECTIONS] == list(BENCHMARKS)
+
+
+# --- the floor ------------------------------------------------------------------------------------
+
+PARTS_ALONE = {KUBELET: 1.0, API: 3.0, SCHEDULER: 2.0, CONTROLLERS: 2.5, POD: 0.5}
+WITH_FLOOR = RECORD.extended(
+    Figure(FLOOR, part, "s", (each, each + 1, each + 2), (None, None, None)) for part, each in PARTS_ALONE.items()
+)
+
+
+def test_of_a_run_with_the_parts_alone_each_time_has_its_floor_before_it_and_says_what_that_is_the_sum_of():
+    found = section(document(WITH_FLOOR), "up")
+    assert SECTIONS["up"].floor in found
+    rows = [line for line in found.splitlines() if line.startswith("|")]
+    assert rows[0] == "| in 3 rounds | floor | autarky | kubeadm | ratio | wanted |"
+    assert rows[2].startswith(
+        "| everything Ready | 11.0 s (7.0–15.0) | 14.0 s (13.0–16.2) | 22.0 s (20.0–25.0) | 0.64 |"
+    )
+    assert rows[3] == "| in 3 rounds, MiB | autarky | kubeadm | ratio |"
+
+
+def test_a_time_without_a_floor_says_that_it_has_none():
+    returned = Figure("up", "the last command returned", "s", (5.0,), (4.0,))
+    assert "| the last command returned | – | 5.0 s | 4.0 s | 1.25 | – |" in document(WITH_FLOOR.extended([returned]))
+
+
+def test_the_parts_themselves_have_a_section_with_their_ranges():
+    found = document(WITH_FLOOR).partition(f"## {PARTS.title}\n")[2].partition("\n## ")[0]
+    assert "| in 3 rounds | alone |" in found
+    assert f"| {API} | 4.0 s (3.0–5.0) |" in found
+
+
+def test_a_record_of_before_has_no_floor_anywhere():
+    text = document(RECORD)
+    assert "| floor |" not in text
+    assert not any(one.floor in text for one in SECTIONS.values())
+    assert "Not measured yet." in text.partition(f"## {PARTS.title}\n")[2].partition("\n## ")[0]
+
+
+def test_every_section_with_a_floor_says_what_it_is_the_sum_of():
+    assert {name for name, one in SECTIONS.items() if one.floor} == {benchmark for benchmark, _ in FLOORS}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from _figures import Figure, table
+from _floor import BOOTED, FLOOR
 
 
 def figure(ours=(10.0, 30.0, 20.0), theirs=(40.0, 10.0, 25.0), wanted=None) -> Figure:
@@ -75,4 +76,16 @@ def test_the_table_says_every_limit_and_what_stands_beside():
         "benchmark  figure   rounds   autarky  without  ratio                  wanted",
         "backup     memory        1  120.0 MB        –      –  at most 100 MB: missed",
         "backup     restore       1    30.0 s   10.0 s   3.00    +20.0, at most +30 s",
+    ]
+
+
+def test_where_the_parts_alone_were_measured_the_table_has_each_figures_floor_and_a_part_is_nobodys():
+    ready = Figure("reboot", "power on → /readyz", "s", (5.0, 5.0), (4.0, 4.0), 1.25)
+    part = Figure(FLOOR, BOOTED, "s", (3.0, 2.0), (None, None))
+    other = Figure("reboot", "something else", "s", (5.0,), (4.0,))
+    assert [" ".join(line.split()) for line in table([part, ready, other]).splitlines()] == [
+        "benchmark figure rounds floor autarky kubeadm ratio wanted",
+        f"floor {BOOTED} 2 2.5 s – – – –",
+        "reboot power on → /readyz 2 2.5 s 5.0 s 4.0 s 1.25 at most 1.25",
+        "reboot something else 1 – 5.0 s 4.0 s 1.25 –",
     ]

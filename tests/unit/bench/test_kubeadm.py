@@ -143,7 +143,7 @@ def steps(monkeypatch):
         monkeypatch.setattr(_kubeadm, name, step_taking(100, answer, clock))
     for name, answer in {"_init": SAID, "_apply": ["kubectl"], "_join": None}.items():
         monkeypatch.setattr(_kubeadm, name, step_taking(1, answer, clock))
-    monkeypatch.setattr(_kubeadm, "_flannel", lambda _: None)
+    monkeypatch.setattr(_kubeadm, "_flannel", lambda *_: None)
     monkeypatch.setattr(_kubeadm, "time", clock)
 
 

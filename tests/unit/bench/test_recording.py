@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 
 import _record
+import _scale
 import pytest
 import record
 from _document import APART, SECTIONS, document
 from _figures import Figure
+from _floor import API, FLOOR
 from _record import Machine, Record, Trees, read, written
 from _tree import Tree
 
@@ -62,12 +65,13 @@ def test_a_run_that_has_missed_a_ratio_is_kept_and_the_document_says_so_in_its_r
 @pytest.mark.parametrize("name", APART)
 def test_the_record_of_a_benchmark_that_is_run_by_itself_is_kept_beside_the_run_of_all(recording, tmp_path, name):
     recording(written(WHOLE))
-    alone = replace(WHOLE, figures=(Figure(name, "what it measures", "s", (5.0,), (4.0,)),))
+    alone = replace(WHOLE, figures=(Figure(name, "3 nodes: what it measures", "s", (5.0,), (4.0,)),))
     run, text = recording(written(alone))
     assert run == written(WHOLE)
     assert read((tmp_path / "apart" / f"{name}.json").read_text()) == alone
     assert text == document(WHOLE, {name: alone})
-    assert f"| in 1 round | autarky | {APART[name].beside} | ratio | wanted |" in text
+    head = "of nodes | 3" if name == _scale.NAME else f"autarky | {APART[name].beside} | ratio"
+    assert re.search(rf"^\| in 1 round[,| ]+{re.escape(head)} \| wanted \|$", text, re.MULTILINE)
 
 
 def began(tree: Tree) -> Record:
@@ -94,6 +98,10 @@ REFUSED = [
     (
         WHOLE.extended([Figure("reboot", "power on → /readyz", "s", (1.0, 1.0), (2.0, 2.0))]),
         "it has too few rounds (reboot 2): run `./run bench` with 3 or more",
+    ),
+    (
+        WHOLE.extended([Figure(FLOOR, API, "s", (1.0,), (None,))]),
+        "it has too few rounds (floor 1): run `./run bench` with 3 or more",
     ),
 ]
 

@@ -22,7 +22,7 @@ from autarky.cli.main import main
 from autarky.cli.say import say
 from autarky.cli.status import table
 from autarky.control.certificates.decide import ANNOTATION, read
-from autarky.doctor.diagnosis import Finding
+from autarky.doctor.diagnosis.finding import Finding
 from autarky.errors import Unreachable, UserError
 from autarky.probe.report import report
 from autarky.probe.tally import Tally

@@ -70,9 +70,18 @@ def test_through_the_api_while_that_answers_and_asked_again_it_leads_there_still
     assert f"the control plane goes back to {OLD}" in capsys.readouterr().out
 
 
-def test_with_newer_kubelets_it_is_asked_for_and_what_brings_them_back_is_said(context: Context, capsys) -> None:
-    """`up` with that version in the file: it takes part in a rollback that was asked for, also with a file that had the
-    version before."""
+@pytest.mark.parametrize(
+    ("follow", "then"),
+    [
+        (True, f"Then the control plane goes back to {OLD}: `autarky upgrade status --watch`"),
+        (False, "Run `autarky up` with the present version first: then they do so by themselves"),
+    ],
+)
+def test_with_newer_kubelets_it_is_asked_for_and_what_brings_them_back_is_said(
+    context: Context, capsys, follow: bool, then: str
+) -> None:
+    asked = {"kubelets": {"follow": True}} if follow else {}
+    context.api.put({**live_plane(context), "spec": {**plane(context), **asked}})
     for name, version in (("n1", NEW), ("n2", OLD), ("n3", "junk")):
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
         context.api.put({**node, "status": {"nodeInfo": {"kubeletVersion": version}}})
@@ -80,8 +89,8 @@ def test_with_newer_kubelets_it_is_asked_for_and_what_brings_them_back_is_said(c
         assert main(["upgrade", "rollback", *words]) == 0
         said = capsys.readouterr().out
         assert f"kubelets go back first, since none may be newer than an API server (rule 4): node n1: {NEW}." in said
-        assert 'Run `autarky up` with kubernetesVersion: "1.36.4" in the cluster file' in said
-    assert plane(context) == {"version": OLD}
+        assert then in said
+    assert plane(context) == {"version": OLD, **asked}
 
 
 def test_going_back_takes_back_what_was_said_of_the_images(context: Context) -> None:

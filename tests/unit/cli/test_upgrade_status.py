@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from autarky.cli.main import main
+from autarky.control.kubelet.decide import hosted_report
+from autarky.control.kubelet.decide.wanted import PIN
 from autarky.control.upgrade.decide import reported
 from autarky.control.upgrade.decide.reported import Report, State
 from autarky.errors import ApiError, Unreachable, UserError
@@ -48,6 +50,15 @@ class Scripted:
 
     def __init__(self, looks: Sequence[Look]) -> None:
         self.looks = list(looks)
+        self.nodes: list[list[Object] | Exception] = []
+        """One for each look at a cluster that hosts kubelets."""
+
+    async def list(self, _version: str, kind: str) -> list[Object]:
+        assert (kind, bool(self.nodes)) == ("Node", True)
+        found = self.nodes.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     async def get(self, *_: Any) -> Object:
         assert self.looks, "it does not end"
@@ -58,8 +69,7 @@ class Scripted:
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[Look]:
-    """To be filled before the command runs."""
+def kube(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     kube = Scripted([])
 
     async def nothing(*_: Any) -> None: ...
@@ -69,6 +79,12 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Look]:
     monkeypatch.setattr("autarky.cli.wiring.build_context", lambda _: context)
     monkeypatch.setattr("autarky.phases.hosts.observe", nothing)
     monkeypatch.setattr("autarky.cli.upgrade.WATCH_SECONDS", 0.001)
+    return kube
+
+
+@pytest.fixture
+def looks(kube: Scripted) -> list[Look]:
+    """To be filled before the command runs."""
     return kube.looks
 
 
@@ -83,6 +99,16 @@ def test_without_watch_it_is_one_look(looks, capsys) -> None:
     assert out.splitlines()[:2] == [f"version {OLD}, wanted {NEW}: Upgrading", "the API servers"]
     assert "kube-apiserver" in out.splitlines()[-1]
     assert err == ""
+
+
+def test_it_says_what_comes_next(looks, capsys) -> None:
+    plane = a_plane(State.UPGRADING, "the API servers", component="kube-apiserver")
+    plane["status"]["upgrade"]["next"] = ["kube-scheduler", "kubelet", 7]
+    looks += [plane, plane]
+    assert main(["upgrade", "status"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:3] == ["the API servers", "then kube-scheduler, kubelet"]
+    assert main(["upgrade", "status", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["next"] == ["kube-scheduler", "kubelet"]
 
 
 def test_watching_it_prints_what_has_changed_and_ends_with_the_upgrade(looks, capsys) -> None:
@@ -118,6 +144,24 @@ def test_of_a_complete_upgrade_there_is_one_look(looks, capsys) -> None:
     looks += [COMPLETE]
     assert main(["upgrade", "status", "--watch"]) == 0
     assert heads(capsys.readouterr().out) == [f"version {NEW}, wanted {NEW}: Complete"]
+
+
+def following(current: bool, **told: Any) -> Object:
+    """The control plane has its version; of kubelets that is said."""
+    said = [{"type": "KubeletsCurrent", "status": str(current)}]
+    pool = {"name": "workers", "wanted": [str(NEW)], "done": int(current), "total": 1}
+    return {**COMPLETE, "status": {**COMPLETE["status"], "conditions": said, "kubelets": {"pools": [pool], **told}}}
+
+
+def test_kubelets_that_follow_are_watched_to_their_end(looks, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    changing = following(False, changing=["w1"])
+    looks += [SERVERS, following(False), changing, changing, following(True)]
+    assert main(["upgrade", "status", "--watch"]) == 0
+    assert (looks, len(heads(capsys.readouterr().out))) == ([], 4)
+    monkeypatch.setattr("autarky.cli.upgrade_kubelets.STILL_SECONDS", 0.0)
+    looks += [changing, changing, following(False)]
+    assert main(["upgrade", "status", "--watch"]) == 0
+    assert looks == [], "one that is off has nobody wait for ever, one that changes is waited for"
 
 
 def test_an_api_that_is_away_is_said_once_and_once_that_it_is_back_each_time(looks, capsys) -> None:
@@ -170,3 +214,143 @@ def test_as_json_one_look_is_one_document(looks, capsys) -> None:
     found = json.loads(capsys.readouterr().out)
     assert (found["message"], found["nodes"], found["until"]) == ("the API servers", [], None)
     assert found["layers"][0]["component"] == "kube-apiserver"
+
+
+KUBELETS: dict[str, Any] = {
+    "pools": [{"name": "workers", "wanted": [str(NEW)], "done": 1, "total": 4, "stopped": "w1: no space"}],
+    "changing": ["w2"],
+    "failed": [{"node": "w1", "why": "no space"}],
+    "waits": [{"node": "w1", "why": "w1 failed"}, {"node": "w3", "why": "w1 failed before\x1b[2J"}],
+    "said": [{"node": "w4", "why": "its annotation asks for v1.38.0"}],
+}
+
+
+def with_kubelets(found: object, current: str = "False") -> Object:
+    plane = a_plane(None, version=NEW)
+    conditions = [{"type": "KubeletsCurrent", "status": current}]
+    return {**plane, "status": {**plane["status"], "kubelets": found, "conditions": conditions}}
+
+
+def test_kubelets_are_counted_and_who_changes_failed_or_waits_is_named_with_the_reason(looks, capsys) -> None:
+    looks += [with_kubelets(KUBELETS)]
+    assert main(["upgrade", "status"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2 : lines.index("")] == [
+        f"kubelets of workers: 1 of 4 have {NEW}; stopped by w1: no space",
+        "kubelets that change: w2",
+        "kubelet of w1 failed: no space",
+        "kubelet of w3 waits: w1 failed before [2J",
+        "kubelet of w4: its annotation asks for v1.38.0",
+    ]
+
+
+@pytest.mark.parametrize(("condition", "current"), [("True", True), ("False", False), ("Unknown", None)])
+def test_as_json_kubelets_are_as_in_the_status(looks, capsys, condition: str, current: bool | None) -> None:
+    looks += [with_kubelets({**KUBELETS, "waits": KUBELETS["waits"][:1]}, condition)]
+    assert main(["upgrade", "status", "-o", "json"]) == 0
+    expected = {**KUBELETS, "waits": KUBELETS["waits"][:1], "current": current}
+    assert json.loads(capsys.readouterr().out)["kubelets"] == expected
+
+
+def test_where_nothing_is_asked_of_kubelets_nothing_is_said_of_them(looks, capsys) -> None:
+    looks += [COMPLETE, COMPLETE]
+    assert main(["upgrade", "status"]) == 0
+    assert "kubelet" not in capsys.readouterr().out
+    assert main(["upgrade", "status", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kubelets"] is None
+
+
+def test_pools_that_cannot_be_understood_are_named(looks, capsys) -> None:
+    looks += [with_kubelets({"trouble": "spec.pools: it is no list"})]
+    assert main(["upgrade", "status"]) == 0
+    assert capsys.readouterr().out.splitlines()[2] == "no kubelet is changed: spec.pools: it is no list"
+
+
+@pytest.mark.parametrize("found", [[], {"pools": [{"name": {}}, 3]}, {"failed": {"w1": 2}, "waits": [None]}, "x"])
+def test_any_status_of_kubelets_can_be_shown(looks, capsys, found: object) -> None:
+    looks += [with_kubelets(found), with_kubelets(found)]
+    assert main(["upgrade", "status"]) == 0
+    assert main(["upgrade", "status", "-o", "json"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+# --- level 0 -----------------------------------------------------------------------------------------------------
+
+
+def a_node(
+    name: str, state: hosted_report.State | None, why: str = "", *, version: Version = NEW, pin: str = ""
+) -> Object:
+    annotations = {PIN: pin} if pin else {}
+    if state is not None:
+        annotations[hosted_report.ANNOTATION] = hosted_report.text(hosted_report.Report("0f3a", version, state, why))
+    return {"metadata": {"name": name, "annotations": annotations, "labels": {}}, "status": {}}
+
+
+def hosting(*, follow: bool = True, hosted: Any = None) -> Object:
+    plane = with_kubelets({"pools": [], "hosted": hosted or {}})
+    spec = {"version": str(NEW), "selfHosted": "0-4", "kubelets": {"follow": follow}}
+    return {**plane, "spec": spec, "status": {**plane["status"], "version": str(NEW)}}
+
+
+HOSTED = hosted_report.State
+NODES = [
+    a_node("n1", HOSTED.IN_FORCE),
+    a_node("n2", HOSTED.IN_FORCE, version=OLD),
+    a_node("n3", HOSTED.WAITING, "its turn has not come"),
+    a_node("w1", HOSTED.FAILED, "it has exited: no such flag"),
+    a_node("w2", HOSTED.REFUSED, "it is to be v1.36.4", pin=str(OLD)),
+    a_node("w3", None),
+]
+
+
+def test_hosted_kubelets_are_counted_and_who_waits_or_failed_is_named_with_the_reason(kube, looks, capsys) -> None:
+    told = {"behind": "they do not get it", "waits": [{"node": "n3", "why": "control node n2 has its turn"}]}
+    looks += [hosting(hosted=told), hosting(hosted=told)]
+    kube.nodes += [NODES, NODES]
+    assert main(["upgrade", "status"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    first = out.index(f"hosted kubelets: 1 of 5 are in force with {NEW}")
+    assert out[first + 1 : first + 5] == [
+        "they do not get it",
+        "kubelet of n3: the hosted one waits: control node n2 has its turn",
+        "kubelet of w1: the hosted one has failed: it has exited: no such flag",
+        "kubelet of w2: the hosted one may not be in force: it is to be v1.36.4",
+    ]
+    assert main(["upgrade", "status", "-o", "json"]) == 0
+    counted = {"wanted": str(NEW), "inForce": 1, "total": 5}
+    assert json.loads(capsys.readouterr().out)["kubelets"]["hosted"] == {**told, **counted}
+
+
+def test_where_they_do_not_follow_each_that_is_in_force_counts(kube, looks, capsys) -> None:
+    looks += [hosting(follow=False)]
+    kube.nodes += [NODES]
+    assert main(["upgrade", "status"]) == 0
+    assert "hosted kubelets: 2 of 6 are in force\n" in capsys.readouterr().out
+
+
+def test_of_very_many_that_say_something_a_few_are_named(kube, looks, capsys) -> None:
+    looks += [hosting()]
+    kube.nodes += [[a_node(f"w{number}", HOSTED.FAILED, "x" * 10_000) for number in range(500)]]
+    assert main(["upgrade", "status"]) == 0
+    out = capsys.readouterr().out
+    assert "more hosted kubelets" in out
+    assert len(out) < 20_000
+
+
+@pytest.mark.parametrize("odd", [{}, {"metadata": 7}, {"metadata": {"name": {}, "annotations": []}}])
+def test_any_node_can_be_shown(kube, looks, capsys, odd: Object) -> None:
+    looks += [hosting()]
+    kube.nodes += [[odd]]
+    assert main(["upgrade", "status"]) == 0
+    assert f"0 of 1 are in force with {NEW}" in capsys.readouterr().out
+
+
+def test_an_api_that_goes_away_before_the_nodes_is_waited_for_as_well(kube, looks, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("autarky.cli.upgrade_kubelets.STILL_SECONDS", 0.0)
+    done = hosting()
+    done["status"]["upgrade"] = COMPLETE["status"].get("upgrade")
+    looks += [SERVERS | {"spec": done["spec"]}, done, done]
+    kube.nodes += [NODES, AWAY, NODES]
+    assert main(["upgrade", "status", "--watch"]) == 0
+    assert "the API does not answer" in capsys.readouterr().err
+    assert (kube.nodes, looks) == ([], [])

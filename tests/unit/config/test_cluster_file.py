@@ -25,6 +25,13 @@ def test_a_file_with_a_name_and_a_node_is_enough():
     assert cluster.nodes == (Node("n1", HostRef("lab", "n1"), control_plane=True),)
 
 
+@pytest.mark.parametrize(("levels", "lowest"), [("0-4", Level.ETCD), ("02-4", Level.API_SERVER)])
+def test_the_kubelet_may_be_hosted_with_and_without_etcd(levels, lowest):
+    cluster = spec(f"nodes: [{{name: n1}}]\nselfHosted: {levels}")
+    assert (cluster.self_hosted, cluster.hosts_kubelet) == (lowest, True)
+    assert cluster == default_of(cluster)
+
+
 def default_of(cluster: Cluster) -> Cluster:
     """The same cluster with all defaults spelled out."""
     return read(json.dumps(dump(cluster)))
@@ -152,7 +159,7 @@ def test_what_is_missing_is_named():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("nodes: [{name: n1}]\nselfHosted: 0-4", "0-4 (the kubelet as a DaemonSet) is not built yet"),
+        ("nodes: [{name: n1}]\nselfHosted: 03-4", "'03-4' is not one of 0-4, 02-4, 1-4, 2-4, 3-4, 4"),
         ("nodes: [{name: n1}]\nselfHosted: 4", 'must be text | put it in quotes: "4"'),
         ("nodes: [{name: n1, host: 'ssh://'}]", "'' is not a host"),
         ("nodes: [{name: n1, host: 'ssh://-oProxyCommand=x'}]", "'-oProxyCommand=x' is not a host"),

@@ -35,6 +35,31 @@ NETWORKS = [
 ]
 
 
+words = labels.filter(lambda name: name != "kind")
+pools = st.fixed_dictionaries(
+    {
+        "name": labels.map(lambda name: f"{name}-pool"),
+        "nodes": st.fixed_dictionaries({"controlPlane": st.just(True)}, optional={"matchLabels": st.just({"a/b": ""})})
+        | st.fixed_dictionaries({"matchLabels": st.dictionaries(labels, label_values, min_size=1, max_size=2)}),
+        "order": st.integers(0, 1000),
+        "atOnce": st.integers(1, 100),
+        "drain": st.sampled_from(["Never", "Minor", "Always"]),
+        "drainSeconds": st.integers(1, 86400),
+    },
+    optional={
+        "version": st.sampled_from(KNOWN).map(str),
+        "runtime": st.just("autarky.dev/container-runtime:v2.3.7-runc-v1.5.2"),
+        "kubelet": st.fixed_dictionaries(
+            {
+                "configuration": st.dictionaries(
+                    words, st.booleans() | st.integers(0, 99) | values, min_size=1, max_size=2
+                )
+            }
+        ),
+    },
+)
+
+
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
     """Any cluster that a file may describe today: one control node, any number of workers."""
@@ -78,6 +103,9 @@ def clusters(draw: st.DrawFn) -> Cluster:
         ),
         rollback=draw(st.builds(Rollback, st.booleans(), st.integers(10, 999))),
         soak_seconds=draw(st.none() | st.integers(1, 43200).map(lambda minutes: minutes * 60)),
+        kubelets_follow=draw(st.booleans()),
+        container_runtime=draw(st.sampled_from(["", "autarky.dev/container-runtime:v2.3.7-runc-v1.5.2"])),
+        pools=tuple(draw(st.lists(pools, max_size=2, unique_by=lambda pool: pool["name"]))),
     )
 
 
@@ -95,6 +123,7 @@ def test_the_schema_describes_every_key():
     ]
     assert undescribed == []
     assert all(part["additionalProperties"] is False for part in parts)
-    dumped = dump(spec("nodes: [{name: n1}]\nupgrade: {soak: 24h}"))["spec"]
+    rest = "upgrade: {soak: 24h}\nkubelets: {follow: false}\npools: [{name: workers}]"
+    dumped = dump(spec(f"nodes: [{{name: n1}}]\n{rest}"))["spec"]
     assert dumped["upgrade"] == {"soak": "1440m"}
     assert set(dumped) == set(schema["$defs"]["SpecPart"]["properties"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import autarky
 from autarky.control import addons
-from autarky.control.addons import ADD_ONS, add_ons_of, images_of
+from autarky.control.addons import ADD_ONS, add_ons_of, images_for_upgrade, images_of
 from autarky.control.addons.flannel import policies
 from autarky.control.guards.manifests import all as admission
 from autarky.control.guards.manifests.nodes import ORDERS
@@ -25,7 +25,7 @@ ITS_LINES = {
     "model/cluster.py": ('FLANNEL = "flannel"', "CniName = ", "UNNAMED_CNI: "),
     # Its row: the host drivers remove its links and `status` knows its pods, and neither may import an add-on. Nor may
     # whoever judges rollouts.
-    "model/components.py": ("FLANNEL: ", "FLANNEL, Level.ADD_ONS", "JUDGED: "),
+    "model/components.py": ("FLANNEL: ", "FLANNEL, Level.ADD_ONS", "JUDGED: ", "JUDGED_ADD_ONS: "),
 }
 """Where it is listed, and the words of the cluster file: the lines there that may name it, by a part of each."""
 
@@ -59,6 +59,14 @@ def test_nodes_get_the_images_of_the_add_ons_that_their_cluster_has_and_of_no_ot
     assert sorted(images_of(a_cluster())) == sorted(IMAGES)
     assert set(IMAGES) - set(images_of(without_pod_network())) == {"flannel"}
     assert set(images_of(without_pod_network())) < set(IMAGES)
+
+
+def test_the_image_in_which_a_kubelet_comes_is_brought_by_an_upgrade_and_where_its_level_is_hosted():
+    for cluster in (a_cluster(), without_pod_network()):
+        assert "kubelet" not in images_of(cluster)
+        hosting = replace(cluster, hosts_kubelet=True)
+        with_it = (*images_of(cluster), "kubelet")
+        assert images_for_upgrade(cluster) == images_for_upgrade(hosting) == images_of(hosting) == with_it
 
 
 def test_it_may_have_images_besides_that_of_its_component(monkeypatch):

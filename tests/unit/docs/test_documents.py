@@ -104,7 +104,7 @@ def test_every_option_that_is_named_alone_is_one_of_ours_or_one_that_a_component
 def test_every_run_command_that_is_named_exists(document):
     labels = re.findall(r"^([-a-z| ]+)\)$", (ROOT / "run").read_text(), re.MULTILINE)
     known = {name for label in labels for name in label.split(" | ")}
-    named = [match for text in code(document) for match in re.findall(r"\./run ([a-z-]+)(?: ([a-z_]+))?", text)]
+    named = [match for text in code(document) for match in re.findall(r"\./run ([a-z-]+)(?: ([a-z_0-9]+))?", text)]
     assert {command for command, _ in named} <= known
     assert {name for command, name in named if command == "bench" and name} <= {p.stem for p in ROOT.glob("bench/*.py")}
 

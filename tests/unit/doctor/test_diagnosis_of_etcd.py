@@ -119,6 +119,8 @@ def script_says(*, health: str = WELL_ANSWER, **values: object) -> str:
         given = {
             **dict.fromkeys(paths, ""),
             "copy": "",
+            "kubelets": "/nowhere",
+            "slot_lock": "/nowhere/lock",
             "kept": "/nowhere/",
             "balancer_port": 1,
             "sync_seconds": 0,

@@ -174,3 +174,14 @@ async def test_a_host_that_was_removed_begins_anew_and_takes_nobody_elses_addres
     lab._add_hosts(state, ["n4", "n2"])
     addresses = [entry["address"] for entry in state["hosts"].values()]
     assert len(set(addresses)) == 4
+
+
+async def test_a_lab_that_another_process_removes_meanwhile_is_gone_for_both(monkeypatch):
+    async def nothing(_self):
+        await asyncio.sleep(0.01)
+
+    monkeypatch.setattr("autarky.lab.machine.Machine.clear", nothing)
+    monkeypatch.setattr("autarky.lab.network.LabNetwork.remove", nothing)
+    lab = described("demo", n1=(0, 0))
+    await asyncio.gather(lab.down(), lab.down())
+    assert Lab.all() == []

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autarky.model import ports
-from autarky.model.cluster import ExternalEtcd, HostRef, Level
+from autarky.model.cluster import ExternalEtcd, HostRef
 from autarky.model.files import File
 from autarky.model.versions import Version
 from fakes.clusters import a_cluster
@@ -32,22 +32,6 @@ def test_versions_are_ordered_by_number_and_not_by_letter(one, other):
 def test_anything_else_is_not_a_version(text):
     with pytest.raises(ValueError, match="is not a version such as"):
         Version.parse(text)
-
-
-@pytest.mark.parametrize(
-    ("self_hosted", "hosted", "text"),
-    [
-        (Level.KUBELET, {0, 1, 2, 3, 4}, "0-4"),
-        (Level.ETCD, {1, 2, 3, 4}, "1-4"),
-        (Level.API_SERVER, {2, 3, 4}, "2-4"),
-        (Level.CONTROLLERS, {3, 4}, "3-4"),
-        (Level.ADD_ONS, {4}, "4"),
-    ],
-)
-def test_a_level_is_hosted_with_all_above_it(self_hosted, hosted, text):
-    cluster = a_cluster(self_hosted)
-    assert {int(level) for level in Level if cluster.hosts_level(level)} == hosted
-    assert cluster.self_hosted_text == text
 
 
 def test_addresses_are_filled_in_where_they_are_known_and_kept_elsewhere():

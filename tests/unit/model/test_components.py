@@ -6,8 +6,6 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 import autarky
 from autarky.model import components, ports
 from autarky.model.cluster import Level
@@ -39,14 +37,13 @@ def test_what_has_two_slots_is_the_control_plane_above_etcd():
 
 def test_a_pod_is_told_by_its_label_and_one_of_nobody_is_nobodys():
     in_pods = [component for component in COMPONENTS.values() if component.kind != "systemd unit"]
-    assert len(in_pods) == len(COMPONENTS) - 2
+    assert len(in_pods) == len(COMPONENTS) - 1
     assert all(labelled({NAME_LABEL: component.label_value}) is component for component in in_pods)
     assert labelled({}) is labelled({NAME_LABEL: "kibana"}) is None
 
 
-@pytest.mark.parametrize("name", ["kubelet", "containerd"])
-def test_no_pod_passes_for_a_service_of_the_host(name):
-    assert labelled({NAME_LABEL: name}) is None
+def test_no_pod_passes_for_a_service_of_the_host():
+    assert labelled({NAME_LABEL: "containerd"}) is None
 
 
 def test_a_static_pod_has_one_slot_whatever_its_kubelet_writes_on_it():

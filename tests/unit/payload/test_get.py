@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import tarfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +67,41 @@ async def test_two_at_once_build_everything_once(builder, release):
     assert len(builder.built) == len(set(builder.built)) == len(payloads[0].binaries)
     assert payloads[0] == payloads[1]
     assert [note for one in reported for note in one.notes] == ["waiting for another process that builds"]
+
+
+def layers_in(archive: Path) -> list[dict[str, bytes]]:
+    """Of each layer of the image, lowest first: file → content."""
+    with tarfile.open(archive) as image:
+
+        def blob(described: dict[str, str]) -> bytes:
+            file = image.extractfile(f"blobs/sha256/{described['digest'].removeprefix('sha256:')}")
+            assert file is not None
+            return file.read()
+
+        index = image.extractfile("index.json")
+        assert index is not None
+        manifest = json.loads(blob(json.loads(index.read())["manifests"][0]))
+        return [files_in(blob(layer)) for layer in manifest["layers"]]
+
+
+def files_in(layer: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
+        return {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}
+
+
+async def test_an_image_with_nothing_below_is_one_layer_and_needs_no_debian(builder, release, monkeypatch):
+    asked = []
+
+    async def ask(needed):
+        asked.append(needed)
+
+    monkeypatch.setattr("autarky.payload.get.refuse_missing_tools", ask)
+    alone = replace(release, images=(load_release(default_version()).image("container-runtime"),))
+    built = await get_payload(alone, HeardProgress())
+    assert [needed.layers for needed in asked] == [False]
+    [layer] = layers_in(built.images["container-runtime"].archive)
+    assert layer["usr/local/bin/runc"] == b"runc"
+    assert needs(alone, ("cluster",)) == []
 
 
 async def test_a_changed_blob_is_made_again_and_that_is_said(builder, release):

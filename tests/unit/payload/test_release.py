@@ -4,14 +4,17 @@ import copy
 import re
 from dataclasses import replace
 
+import click
 import pytest
 
+from autarky.cli import payload as payload_cli
+from autarky.control.kubelet.manifests import daemon_set, files
 from autarky.errors import UserError
 from autarky.model.components import IMAGES
 from autarky.model.versions import Version
 from autarky.payload import GROUPS, default_version, image_reference, known_versions, load_release, release_files
 from autarky.payload import release as release_module
-from autarky.payload.artefacts import image_key
+from autarky.payload.artefacts import image_key, image_layers
 from autarky.payload.release import recipe_hash, wanted_binaries, wanted_images
 from autarky.render import node
 
@@ -42,6 +45,10 @@ def test_everything_a_node_needs_is_in_the_group_of_the_cluster(release):
     assert set(node.ETCD_TOOLS) <= binaries
 
 
+PROGRAMS_ONLY = {"container-runtime"}
+"""Images that nobody runs."""
+
+
 @every_release
 def test_names_are_unique_and_groups_known(release):
     binaries = [binary.name for _, binary in wanted_binaries(release, GROUPS)]
@@ -53,11 +60,30 @@ def test_names_are_unique_and_groups_known(release):
 def test_every_image_is_made_of_something_that_the_release_knows(release):
     layers = {layer.name: layer for layer in release.layers}
     for image in release.images:
-        assert image.base in {"static", "agent", *layers}
+        assert image.base in {"static", "agent", *layers} or image.name in PROGRAMS_ONLY
         assert image.binaries or image.entrypoint or image.command
     for layer in layers.values():
         assert set(layer.below) <= set(layers)
         assert layer.packages
+
+
+@every_release
+def test_a_kubelet_comes_where_nodes_look_for_it_in_an_image_of_nothing_else_but_a_shell(release):
+    image = release.image("kubelet")
+    assert image.reference == f"{files.IMAGE}:{release.kubernetes}"
+    assert [f"/usr/local/bin/{name}" for name in image.binaries] == [files.IMAGE_PATH]
+    assert (image.links, image_layers(release, image)) == ((), ["entry"])
+    assert release.layer("entry").only == (daemon_set.SHELL,)
+    assert {one.name for one in release.images if not one.base} == PROGRAMS_ONLY
+
+
+@every_release
+def test_containerd_and_runc_come_where_nodes_look_for_them_and_the_tag_has_their_versions(release):
+    image = release.image("container-runtime")
+    of = {component.name: component.version for component in release.components}
+    assert image.reference == f"{files.RUNTIME_IMAGE}:{of['containerd']}-runc-{of['runc']}"
+    assert tuple(image.binaries) == files.RUNTIME
+    assert (image.base, image.links, image_layers(release, image)) == ("", (), [])
 
 
 def test_other_links_are_another_image(own_store):
@@ -72,6 +98,25 @@ def test_what_is_in_an_image_of_a_group_is_wanted_with_the_group():
     release = load_release(default_version())
     assert {binary.name for _, binary in wanted_binaries(release, ("conformance",))} == {"e2e.test", "agnhost"}
     assert "e2e.test" not in {binary.name for _, binary in wanted_binaries(release, ("cluster", "test", "bench"))}
+
+
+def test_what_keeps_nodes_without_machines_is_built_for_the_benchmark_of_it_only():
+    release = load_release(default_version())
+    [(component, binary)] = wanted_binaries(release, ("scale",))
+    assert (component.name, component.cgo, binary.package) == ("kwok", False, "sigs.k8s.io/kwok/cmd/kwok")
+    assert f"require sigs.k8s.io/kwok {component.version}\n" in (component.directory / "go.mod").read_text()
+    assert f'_ "{binary.package}"' in (component.directory / "tools.go").read_text()
+    others = [group for group in GROUPS if group != "scale"]
+    assert "kwok" not in {binary.name for _, binary in wanted_binaries(release, others)}
+
+
+@every_release
+def test_every_group_is_one_that_can_be_asked_for(release):
+    groups = {binary.group for component in release.components for binary in component.binaries}
+    assert groups | {image.group for image in release.images} <= set(GROUPS)
+    [kind] = [one.type for one in payload_cli.get.params if one.name == "groups"]
+    assert isinstance(kind, click.Choice)
+    assert tuple(kind.choices) == GROUPS
 
 
 def test_a_layer_that_the_agent_image_has_not_leaves_its_tag_alone(monkeypatch):

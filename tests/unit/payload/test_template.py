@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from autarky.payload import copy_template
+from autarky.payload import (
+    Image,
+    Payload,
+    containerd_template,
+    copy_template,
+    default_version,
+    image_reference,
+    load_release,
+)
+from autarky.payload import template as template_module
+from fakes.heard_progress import HeardProgress
 
 BLOB = "io.containerd.content.v1.content/blobs/sha256/abc"
 SNAPSHOT = "io.containerd.snapshotter.v1.overlayfs/snapshots/1/fs/usr/bin/x"
@@ -53,3 +63,26 @@ async def test_a_copy_is_not_made_over_another(template, tmp_path):
     (tmp_path / "copy").mkdir()
     with pytest.raises(FileExistsError):
         await copy_template(template, tmp_path / "copy")
+
+
+@pytest.mark.usefixtures("own_store")
+async def test_a_lab_host_starts_without_the_images_that_nobody_runs_or_few_clusters(monkeypatch, tmp_path):
+    """Else no test host would show whether an upgrade brings them."""
+    made = []
+
+    async def make(payload: Payload, final: Path, _: object) -> None:
+        made.append(set(payload.images))
+        final.mkdir(parents=True)
+
+    monkeypatch.setattr(template_module, "_make", make)
+    (tmp_path / "autarky/containerd-templates").mkdir(parents=True)
+    release = load_release(default_version())
+
+    def payload_of(*names: str) -> Payload:
+        images = [Image(n, image_reference(release, n), tmp_path, "0" * 64, 1, f"sha256:{n}") for n in names]
+        return Payload(release, {}, {image.name: image for image in images})
+
+    first = await containerd_template(payload_of("pause", "agent", "kubelet", "container-runtime"), HeardProgress())
+    assert made == [{"pause", "agent"}]
+    assert await containerd_template(payload_of("pause", "agent"), HeardProgress()) == first
+    assert made == [{"pause", "agent"}]

@@ -11,7 +11,7 @@ import pytest
 
 from autarky.control.certificates.manifests.specs import authorities, certificate_specs
 from autarky.model.cluster import Cluster
-from autarky.model.components import IMAGES
+from autarky.model.components import IMAGES, KUBELET
 from autarky.payload import Binary, Image, Payload, image_reference, load_release
 from autarky.phases.context import Context
 from autarky.pki import PkiStore
@@ -58,7 +58,7 @@ def payload_of(tmp_path: Path) -> Callable[[Cluster], Payload]:
     def make(cluster: Cluster) -> Payload:
         release = load_release(cluster.kubernetes_version)
         names = set(render_node.BINARIES)
-        components = set(IMAGES)
+        components = {*IMAGES, KUBELET}
         for name in names | components:
             (tmp_path / name).write_text(f"{name} binary")
         binaries = {name: Binary(name, tmp_path / name, f"{name:0<64}", 1) for name in names}

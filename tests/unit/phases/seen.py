@@ -61,7 +61,7 @@ class SeenHost(FakeHost):
                 return await self._date()
             case ["bash", "-c", _, "bash", *servers]:
                 await asyncio.sleep(SCRIPT)
-                return Completed(0, "\n".join(self.says or _nothing_wrong(servers)).encode(), "")
+                return Completed(0, "\n".join(self.says or nothing_wrong(servers)).encode(), "")
         return await super().run(argv, stdin=stdin, timeout=timeout, check=check)
 
     async def _date(self) -> Completed:
@@ -73,7 +73,7 @@ class SeenHost(FakeHost):
         return Completed(0, f"{now:.9f}\n".encode(), "")
 
 
-def _nothing_wrong(servers: Sequence[str]) -> list[str]:
+def nothing_wrong(servers: Sequence[str]) -> list[str]:
     balancer = [f"{word} {server} 200" for server in servers for word in ("server", "alive")]
     return ["unit containerd active", "unit kubelet active", "etcd 200", "balancer 200", *balancer, "stale no"]
 

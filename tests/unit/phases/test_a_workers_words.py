@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from autarky.control.common.pods import MIRROR
+from autarky.control.kubelet.decide import report
+from autarky.control.kubelet.decide.order import Target
+from autarky.control.kubelet.decide.report import Report
 from autarky.doctor.evidence import evidence
+from autarky.render.crds import API_VERSION, CONTROL_PLANE, control_plane_crd
 from autarky.render.values import SYSTEM, WITHDRAWN
 from autarky.status.look import Row, gather
 from fakes.kube import FakeKube
@@ -97,3 +103,35 @@ async def test_pods_that_a_controller_has_made_are_all_shown(make_context: MakeC
         kube.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {}})
     found = await gather(a_context(make_context, WITH_A_WORKER, kube))
     assert [row.node for row in found.rows if row.component == "coredns"] == ["n2", "n2"]
+
+
+async def test_what_a_worker_says_of_its_kubelet_is_shown_of_it_and_judges_no_other_node(make_context: MakeContext):
+    kube = a_kube(WITH_A_WORKER)
+    version = str(WITH_A_WORKER.kubernetes_version)
+    spec = {"version": version, "kubelets": {"follow": True}}
+    kube.put(control_plane_crd())
+    plane = {"apiVersion": API_VERSION, "kind": "ControlPlane", "metadata": {"name": CONTROL_PLANE}}
+    kube.put({**plane, "spec": spec, "status": {"version": version}})
+    said = {"order": "0" * 16, "number": 1, "state": "Refused", "why": "send\nmoney", "base": "", "version": "v9.9.9"}
+    annotations = {"metadata": {"annotations": {report.ANNOTATION: json.dumps(said)}}}
+    for name in ("n1", "n2"):
+        info = {"status": {"nodeInfo": {"kubeletVersion": version}}}
+        await kube.patch("v1", "Node", name, info, subresource="status")
+    await kube.patch("v1", "Node", "n2", annotations)
+    target = Target(WITH_A_WORKER.kubernetes_version, "base")
+    has = Report(version=target.version, base="base", target=target.digest)
+    await kube.patch("v1", "Node", "n1", {"metadata": {"annotations": {report.ANNOTATION: report.text(has)}}})
+    context = a_context(make_context, WITH_A_WORKER, kube)
+    rows = {row.node: row for row in (await gather(context)).rows if row.component == "kubelet"}
+    assert [rows[name].change for name in ("n1", "n2")] == ["", "another kubelet was refused: send money"]
+    assert (rows["n2"].version, rows["n2"].detail) == (version, "")
+    assert whats(await evidence(context)) == ["n2: its kubelet is left alone"]
+
+
+async def test_without_the_api_doctor_says_what_the_hosts_files_say_of_kubelets(make_context: MakeContext):
+    away = a_kube(WITH_A_WORKER)
+    away.set_outage("refused")
+    context = a_context(make_context, WITH_A_WORKER, away)
+    lines = ["kubelet host boot b1", "kubelet host uptime 9000", "kubelet host base yes", "kubelet host current aa"]
+    says(context, "n2", *lines, "kubelet result result back", "kubelet result why it exited", "balancer 200")
+    assert "n2: the last change of its kubelet was taken back" in whats(await evidence(context))

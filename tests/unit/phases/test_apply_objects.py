@@ -9,10 +9,12 @@ from autarky.control.drift.decide import applied
 from autarky.control.upgrade.decide.templates import with_tag
 from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import Conflict, UserError
-from autarky.model.cluster import Level
+from autarky.model.cluster import Level, Rollback
 from autarky.model.versions import Version
 from autarky.phases.objects import ApplyObjects, ApplyParts, describe
 from autarky.phases.ownership import FollowControlPlane
+from autarky.render.crds import control_plane_crd
+from autarky.render.node import target_of
 from autarky.render.objects import parts
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
@@ -173,6 +175,128 @@ async def test_the_file_wins_over_an_edited_control_plane_when_it_says_something
     context.cluster = replace(context.cluster, self_hosted=Level.CONTROLLERS)
     await FollowControlPlane().plan(context)
     assert context.cluster.self_hosted is Level.CONTROLLERS
+
+
+@pytest.mark.parametrize(("levels", "hosts_etcd"), [("0-4", True), ("02-4", False)])
+async def test_levels_with_the_kubelet_are_followed_and_etcds_arguments_only_where_etcd_is_hosted(
+    make_context, notes, kube, levels, hosts_etcd
+):
+    context = make_context(kube=kube)
+    context.cluster = replace(context.cluster, extra_args={"etcd": {"v": "1"}})
+    await PHASE.run(context, notes)
+    plane = await kube.get("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+    plane["spec"] |= {"selfHosted": levels, "componentArguments": {"etcd": {"v": "5"}}}
+    await kube.replace(plane)
+    await FollowControlPlane().plan(context)
+    assert context.cluster.self_hosted_text == levels
+    assert context.cluster.extra_args == {"etcd": {"v": "5" if hosts_etcd else "1"}}
+
+
+@pytest.mark.parametrize("levels", ["0-4", "02-4"])
+async def test_levels_with_the_kubelet_go_when_the_file_says_something_new(make_context, notes, kube, levels):
+    context = make_context(kube=kube)
+    await PHASE.run(context, notes)
+    plane = await kube.get("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+    plane["spec"]["selfHosted"] = levels
+    await kube.replace(plane)
+    context.cluster = replace(context.cluster, self_hosted=Level.CONTROLLERS)
+    await FollowControlPlane().plan(context)
+    assert context.cluster.self_hosted_text == "3-4"
+
+
+EDGE = {"name": "edge", "nodes": {"matchLabels": {"site": "edge"}}, "atOnce": 1}
+CLUSTER = ("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+
+
+async def spec_edited(kube, **spec) -> None:
+    plane = await kube.get(*CLUSTER)
+    await kube.replace({**plane, "spec": {**plane["spec"], **spec}})
+
+
+async def spec_of(kube) -> dict[str, object]:
+    return (await kube.get(*CLUSTER))["spec"]
+
+
+async def test_what_is_asked_of_kubelets_through_the_api_is_followed_so_that_new_nodes_begin_with_it(
+    make_context, notes, kube
+):
+    context = make_context(a_cluster(extra_args={"kubelet": {"v": "2"}}), kube=kube)
+    context.cluster = in_file = replace(context.cluster, pools=(EDGE,))
+    await PHASE.run(context, notes)
+    assert (await spec_of(kube))["pools"] == [EDGE]
+    assert (await spec_of(kube))["kubelets"] == {"follow": True}
+    edit = {
+        "componentArguments": {"kubelet": {"v": "4", "max-pods": "50"}},
+        "kubelets": {"follow": False, "asked": "7"},
+        "pools": [{**EDGE, "atOnce": 3}],
+    }
+    await spec_edited(kube, **edit)
+    await FollowControlPlane().plan(context)
+    assert context.cluster.extra_args == {"kubelet": {"v": "4", "max-pods": "50"}}
+    assert target_of(context.inputs(), "base").arguments == {"v": "4", "max-pods": "50"}
+    assert (context.cluster.kubelets_follow, context.cluster.pools) == (False, ({**EDGE, "atOnce": 3},))
+    assert [field for field, _, _ in await kept(context)] == [
+        "spec.componentArguments.kubelet.v",
+        "spec.componentArguments.kubelet.max-pods",
+        "spec.kubelets.follow",
+        "spec.pools",
+    ]
+    await PHASE.run(context, notes)
+    assert {key: (await spec_of(kube))[key] for key in edit} == edit
+
+    context.cluster, context.take_ownership = in_file, True
+    await FollowControlPlane().plan(context)
+    assert context.cluster == in_file
+    await PHASE.run(context, notes)
+    assert (await spec_of(kube))["pools"] == [EDGE]
+    assert (await spec_of(kube))["kubelets"] == {"follow": True, "asked": "7"}
+    assert (await spec_of(kube))["componentArguments"] == {"kubelet": {"v": "2"}}
+
+
+async def test_arguments_of_kubelets_that_somebody_has_removed_are_not_a_new_nodes_either(make_context, notes, kube):
+    context = make_context(a_cluster(extra_args={"kubelet": {"v": "2"}}), kube=kube)
+    await PHASE.run(context, notes)
+    await spec_edited(kube, componentArguments={})
+    await FollowControlPlane().plan(context)
+    assert context.cluster.extra_args == {}
+
+
+async def test_other_pools_in_the_file_win_over_an_edit_and_none_take_it_out(make_context, notes, kube):
+    context = make_context(kube=kube)
+    context.cluster = in_file = replace(context.cluster, pools=(EDGE,))
+    await PHASE.run(context, notes)
+    await spec_edited(kube, pools=[{**EDGE, "atOnce": 3}])
+    context.cluster = replace(in_file, pools=({**EDGE, "atOnce": 2},))
+    await FollowControlPlane().plan(context)
+    await PHASE.run(context, notes)
+    assert context.cluster.pools == ({**EDGE, "atOnce": 2},)
+    assert (await spec_of(kube))["pools"] == [{**EDGE, "atOnce": 2}]
+
+    await spec_edited(kube, pools=[{**EDGE, "atOnce": 3}])
+    context.cluster = replace(in_file, pools=())
+    await FollowControlPlane().plan(context)
+    await PHASE.run(context, notes)
+    assert "pools" not in await spec_of(kube)
+
+
+def test_an_api_server_has_pools_as_one_value_as_the_comparison_has_them():
+    """Else a pool that somebody has edited would stay in half when the file no longer has it: applying takes out only
+    what nobody else owns."""
+    (version,) = control_plane_crd()["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert spec["pools"]["x-kubernetes-list-type"] == "atomic"
+
+
+async def test_pools_that_no_file_has_had_are_left_alone(make_context, notes, kube):
+    context = make_context(kube=kube)
+    await PHASE.run(context, notes)
+    await spec_edited(kube, pools=[EDGE])
+    context.cluster = replace(context.cluster, rollback=Rollback(limit_seconds=120), kubelets_follow=False)
+    await FollowControlPlane().plan(context)
+    await PHASE.run(context, notes)
+    found = await spec_of(kube)
+    assert (found["pools"], found["rollback"]) == ([EDGE], {"enabled": True, "limitSeconds": 120})
+    assert found["kubelets"] == {"follow": False}
 
 
 async def test_another_version_in_the_file_is_refused_by_name(make_context, notes, kube):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from autarky.control.kubelet.manifests.files import BASE
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.model.balancer import ApiNode, Balancer
 from autarky.phases.prepare import PrepareHosts
@@ -63,6 +64,6 @@ async def test_one_that_leads_to_no_control_node_of_the_file_is_written_anew_and
 
 async def test_without_a_new_configuration_nothing_is_reloaded(host, notes):
     host, context = host
-    host.files.pop("/var/lib/kubelet/config.json")
+    host.files.pop(BASE)
     await PHASE.run(context, notes)
-    assert RELOAD not in host.log
+    assert host.log == [f"write {BASE}"]

@@ -38,7 +38,8 @@ class World:
             kube.put(definition)
         kube.put({**crds.control_plane(CLUSTER), "status": {}})
         for number in (1, 2, 3):
-            kube.put(etcd_members.member(f"n{number}", f"192.0.2.1{number}", present=True))
+            member = etcd_members.member(f"n{number}", f"192.0.2.1{number}", present=True)
+            kube.put({**member, "status": {"revision": revision(OLD)}})
         self.has(OLD)
 
     def has(self, in_force: Object, **more: str) -> None:
@@ -77,6 +78,18 @@ async def test_it_waits_for_the_operator_and_then_for_each_member(world: World, 
     assert waiting.done()
     await waiting
     assert await world.planned() == []
+
+
+async def test_a_member_whose_agent_has_said_nothing_yet_is_not_waited_for(world: World, notes: Any) -> None:
+    """Right after a first `up`: the second one finds nothing to do."""
+    world.has(NEW)
+    for name in ("n1", "n2"):
+        await world.says(name, revision=revision(NEW))
+    live = await world.kube.get(crds.API_VERSION, etcd_members.KIND, "n3")
+    assert live is not None
+    world.kube.put({**live, "status": {"phase": "Member"}})
+    assert await world.planned() == []
+    await AwaitEtcd().run(world.context, notes)
 
 
 async def test_what_was_rolled_back_is_an_error_with_the_reason(world: World, notes: Any) -> None:

@@ -14,16 +14,21 @@ from types import MappingProxyType
 import pytest
 
 from autarky.control.common.pods import MIRROR
+from autarky.control.kubelet.decide import hosted_report
+from autarky.control.kubelet.decide.hosted_report import ANNOTATION as HOSTED
+from autarky.control.kubelet.decide.hosted_report import Report, State
 from autarky.control.slots.decide.report import ANNOTATION
 from autarky.errors import TimedOut
 from autarky.model import patience
 from autarky.model.cluster import Cni
+from autarky.model.versions import Version
 from autarky.phases.available import (
     WORKLOADS,
     _absent_for,
     _agents_that_do_not_act,
     _control_nodes_without,
     _current_set,
+    _refusing,
     rendered_workloads,
     rolled_out,
     unavailable,
@@ -437,3 +442,86 @@ async def test_a_node_that_is_not_ready_otherwise_is_waited_for(make_context, cn
     assert found is not None
     assert "node n1 is not Ready" in found.sentence
     assert "coredns" in found.sentence
+
+
+# --- level 0 ------------------------------------------------------------------------------------------------
+
+
+def hosted_uid(node: str) -> str:
+    return f"0f3a-{node.removeprefix('n')}"
+
+
+def with_reports(kube: FakeKube, cluster, about: Mapping[str, str], states: Mapping[str, State]) -> None:
+    """about: of which node's pod, where it is not its own."""
+    for node in cluster.nodes:
+        said = Report(
+            hosted_uid(about.get(node.name, node.name)),
+            Version(1, 36, 4),
+            states.get(node.name, State.IN_FORCE),
+            "it has a pin",
+        )
+        meta = {"name": node.name, "annotations": {HOSTED: hosted_report.text(said)}}
+        conditions = {"conditions": [{"type": "Ready", "status": "True"}]}
+        kube.put({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": conditions})
+
+
+REFUSED = State.REFUSED
+ALL = dict.fromkeys(("n1", "n2", "n3", "n4", "n5"), REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("states", "without", "old", "about", "waited_for"),
+    [
+        ({}, "", 0, {}, False),
+        ({}, "n2", 0, {}, True),
+        ({"n2": REFUSED}, "n2", 0, {}, False),
+        ({"n2": REFUSED}, "n2 n3", 0, {}, True),
+        ({"n2": State.WAITING}, "n2", 0, {}, True),
+        ({"n2": State.FAILED}, "n2", 0, {}, True),
+        ({"n4": REFUSED}, "", 0, {}, False),
+        ({"n4": REFUSED}, "n4", 0, {}, False),
+        ({"n4": REFUSED}, "n4 n5", 0, {}, True),
+        ({"n4": REFUSED}, "n2", 0, {}, True),
+        ({"n4": REFUSED}, "n5", 0, {}, True),
+        ({"n4": REFUSED}, "n5", 0, {"n4": "n5"}, True),
+        ({"n2": REFUSED}, "n2", 0, {"n2": "n9"}, True),
+        ({"n4": REFUSED}, "n4", 1, {}, True),
+        (ALL, "n1 n2 n3 n4 n5", 0, {}, False),
+    ],
+)
+async def test_hosted_kubelets_are_waited_for_but_where_they_may_not_be(
+    make_context, states, without, old, about, waited_for
+):
+    """What one node says of its own pod excuses that pod where it is not Ready, and no other. old: how many pods are of
+    another revision."""
+    cluster = a_cluster(controls=3, workers=2, hosts_kubelet=True)
+    context = make_context(cluster)
+    kube = context.kube()
+    with_reports(kube, cluster, about, states)
+    for obj in rendered_workloads(context):
+        is_kubelet, count = obj["metadata"]["name"] == "kubelet", len(cluster.nodes)
+        lacking, former = (without.split(), old) if is_kubelet else ([], 0)
+        status = {"observedGeneration": 1, "desiredNumberScheduled": count, "numberAvailable": count - len(lacking)}
+        status |= {"updatedNumberScheduled": count - former, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 2}
+        kube.put({**obj, "metadata": {**obj["metadata"], "generation": 1}, "status": status})
+        if obj["kind"] == "DaemonSet":
+            for node in cluster.nodes:
+                pod = a_pod(obj["metadata"]["name"], node.name, ready=node.name not in lacking)
+                pod["metadata"]["labels"] = {"k8s-app": obj["metadata"]["name"]}
+                pod["metadata"]["uid"] = hosted_uid(node.name) if is_kubelet else pod["metadata"]["uid"]
+                kube.put(pod)
+    found = await unavailable(context)
+    assert ("kubelet" in str(found)) == waited_for, found
+
+
+async def test_what_a_worker_calls_a_pod_of_the_daemon_set_excuses_nothing(make_context):
+    cluster = a_cluster(controls=1, workers=1, hosts_kubelet=True)
+    context = make_context(cluster)
+    with_reports(context.kube(), cluster, {"n2": "n9"}, {"n2": REFUSED})
+    pod = a_pod("kubelet", "n2", ready=False)
+    own = {**pod["metadata"], "uid": hosted_uid("n9"), "labels": {"k8s-app": "kubelet"}, "ownerReferences": []}
+    context.kube().put({**pod, "metadata": own})
+    nodes = await context.kube().list("v1", "Node")
+    assert await _refusing(context, nodes) == set()
+    context.kube().put({**pod, "metadata": {**own, "ownerReferences": pod["metadata"]["ownerReferences"]}})
+    assert await _refusing(context, nodes) == {"n2"}

@@ -1,4 +1,5 @@
-"""No host gets the image of an add-on that the cluster does not have, whichever way its images come."""
+"""No host gets the image of an add-on that the cluster does not have, whichever way its images come; and that of a
+kubelet only with another version, or where its level is hosted."""
 
 from __future__ import annotations
 
@@ -9,32 +10,34 @@ import pytest
 
 from autarky.cli import render_files
 from autarky.model.cluster import Cni
-from autarky.model.components import IMAGES
+from autarky.model.components import IMAGES, KUBELET
 from autarky.model.versions import Version
 from autarky.payload import image_reference, load_release
 from autarky.phases import images
-from autarky.phases.images import BringImages
-from autarky.phases.prepare import PrepareHosts, push_images
+from autarky.phases.images import BringImages, push_images
+from autarky.phases.prepare import PrepareHosts
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
-OURS = a_cluster()
+OURS, WITH_KUBELET = a_cluster(), a_cluster(hosts_kubelet=True)
 THE_USERS = replace(OURS, network=replace(OURS.network, cni=Cni.NONE))
 PHASE = PrepareHosts()
 
 
-@pytest.fixture(params=[OURS, THE_USERS], ids=["our pod network", "the user's pod network"])
+@pytest.fixture(params=[OURS, THE_USERS, WITH_KUBELET], ids=["our pod network", "the user's pod network", "level 0"])
 def cluster(request):
     return request.param
 
 
 def needed(cluster) -> set[str]:
-    return set(IMAGES) - ({"flannel"} if cluster is THE_USERS else set())
+    return set(IMAGES) - ({"flannel"} if cluster is THE_USERS else set()) | (
+        {KUBELET} if cluster is WITH_KUBELET else set()
+    )
 
 
 def on_the_host(context) -> set[str]:
     """The names of the images on it, in the release."""
-    names = {image_reference(context.release, name): name for name in IMAGES}
+    names = {image_reference(context.release, name): name for name in (*IMAGES, KUBELET)}
     return {names[reference] for reference in context.machines.hosts["n1"].images}
 
 
@@ -47,11 +50,14 @@ async def test_a_host_is_prepared_with_what_the_cluster_needs_and_then_lacks_not
     assert await PHASE.plan(context) == []
 
 
-async def test_of_a_release_that_is_pushed_nodes_get_what_the_cluster_needs(make_context, notes, cluster):
+async def test_of_a_release_that_is_pushed_nodes_get_what_the_cluster_needs_and_its_kubelet(
+    make_context, notes, cluster
+):
     context = make_context(cluster)
     context.machines.hosts["n1"].active_units.add("containerd")
     await push_images(context, context.payload, notes)
-    assert on_the_host(context) == needed(cluster)
+    assert on_the_host(context) == {*needed(cluster), KUBELET}
+    assert notes.notes == [f"n1 has the images of Kubernetes {context.release.kubernetes}"]
 
 
 async def test_beside_rendered_files_is_what_the_cluster_needs(make_context, notes, tmp_path, monkeypatch, cluster):
@@ -69,7 +75,7 @@ def test_nothing_is_rendered_with_an_image_that_the_cluster_does_not_need(make_c
     assert make_context(cluster).inputs().images.keys() == needed(cluster)
 
 
-async def test_a_users_pod_network_is_not_taken_for_ours_of_another_release(make_context, monkeypatch, cluster):
+async def test_a_users_pod_network_is_not_taken_for_ours_of_another_release(make_context, notes, monkeypatch, cluster):
     """Whoever brings a pod network brings its image."""
     own = load_release(cluster.kubernetes_version)
     reference = "registry.example/flannel:of-another-release"
@@ -81,6 +87,21 @@ async def test_a_users_pod_network_is_not_taken_for_ours_of_another_release(make
     meta = {"name": "kube-flannel", "namespace": "kube-system"}
     kube.put({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta, "spec": {"template": template}})
     context = make_context(cluster, kube=kube)
-    context.machines.hosts["n1"].active_units.add("containerd")
     lacks = [f"import {reference}, which the cluster runs, on n1"]
-    assert [change.sentence for change in await BringImages().plan(context)] == lacks * (cluster is OURS)
+    await PHASE.run(context, notes)
+    assert [change.sentence for change in await BringImages().plan(context)] == lacks * (cluster is not THE_USERS)
+
+
+async def test_where_the_api_asks_for_level_0_and_the_file_does_not_nodes_get_the_image_all_the_same(
+    make_context, notes
+):
+    kube = FakeKube()
+    context = make_context(OURS, kube=kube)
+    await PHASE.run(context, notes)
+    assert await BringImages().plan(context) == []
+    context.cluster = WITH_KUBELET
+    reference = image_reference(context.release, KUBELET)
+    lacks = [f"import {reference}, in which its kubelet comes, on n1"]
+    assert [change.sentence for change in await BringImages().plan(context)] == lacks
+    context.machines.hosts["n1"].images[reference] = "sha256:x"
+    assert await BringImages().plan(context) == []

@@ -259,7 +259,10 @@ async def test_a_kubelet_that_has_just_joined_is_started_anew_and_no_other(make_
     await StartJoining().run(context, notes)
     for _ in range(2):
         await JoinNodes().run(context, notes)
-    assert [call for call in context.host(WORKER).log if "restart" in call] == ["restart kubelet"]
+    assert [call for call in context.host(WORKER).log if "restart" in call or "aside" in call] == [
+        "restart kubelet",
+        "kubelet-slots aside",
+    ]
     assert not [call for call in context.host(CLUSTER.nodes[0]).log if "restart" in call]
 
 

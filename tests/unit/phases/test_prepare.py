@@ -7,6 +7,8 @@ import pytest
 
 from autarky import places
 from autarky.control.agents.manifests.node_agent import STANDBY_POD
+from autarky.control.kubelet.manifests import files as kubelet_files
+from autarky.control.kubelet.manifests import units as change_units
 from autarky.control.slots import manifests as standby
 from autarky.engine.phase import Warn
 from autarky.errors import CommandFailed, Unreachable
@@ -24,7 +26,9 @@ from fakes.kube import FakeKube
 API = API_SERVER
 BAD = {component: {"no-such-flag": "1"} for component in WITH_STANDBY}
 PHASE = PrepareHosts()
-WATCH = f"{render_node.GIVEN_UNIT}.path"
+WATCHES = [f"{unit}.path" for unit in (render_node.GIVEN_UNIT, change_units.UNIT)]
+WATCH_UNITS = (*render_node.GIVEN_UNITS, *change_units.PATHS)
+WATCHED = ["daemon-reload", *(f"restart {unit}" for unit in WATCHES)]
 
 
 async def prepared(context, notes):
@@ -74,9 +78,21 @@ async def test_the_steps_come_in_an_order_in_which_a_kill_misleads_nobody(make_c
     first = {step: host.log.index(step) for step in reversed(host.log)}
     binaries = [number for step, number in first.items() if step.startswith("push /var/lib/autarky/store/")]
     images = [number for step, number in first.items() if step.startswith("import ")]
-    switches = [number for step, number in first.items() if step.startswith("switch ")]
+    switches = [number for step, number in first.items() if step.startswith("switch kube-")]
     assert first[f"write {NODE_MARKER}"] == 0, "whose host it is comes before anything else"
-    assert max(binaries) < first["link"] < first["restart containerd"] < min(images)
+    assert first["link"] < first["restart containerd"] < min(images)
+    made = f"{kubelet_files.KUBELETS}/{host.links[kubelet_files.CURRENT]}"
+    complete, links = (
+        first[f"write {made}/{kubelet_files.COMPLETE}"],
+        [n for n, s in enumerate(host.log) if s == "link"],
+    )
+    *inside, last = sorted(n for step, n in first.items() if step.startswith(f"write {made}/"))
+    assert last == complete
+    assert [n for n in links if max(*binaries, *inside) < n < complete], "all of its programs are in it by then"
+    switch = first[f"switch to generation {host.links[kubelet_files.CURRENT]}"]
+    assert max(complete, first[f"write {kubelet_files.SCRIPT_PATH}"]) < switch
+    assert switch < min(first[f"write {unit}"] for unit in (render_node.KUBELET_UNIT, render_node.CONTAINERD_UNIT))
+    assert [n for n in links if switch < n < first["restart containerd"]], "the programs in force are in bin/ by then"
     assert first[f"write {render_node.CONTAINERD_CONFIG}"] < first["daemon-reload"] < first["restart containerd"]
     assert max(images) < min(switches)
     for component in WITH_STANDBY:
@@ -130,9 +146,7 @@ async def test_a_kill_between_any_two_steps_heals_on_the_next_run(make_context, 
         assert await PHASE.plan(context) == []
 
 
-@pytest.mark.parametrize(
-    ("path", "restarts"), [(render_node.CONTAINERD_CONFIG, True), (render_node.KUBELET_CONFIG, False)]
-)
+@pytest.mark.parametrize(("path", "restarts"), [(render_node.CONTAINERD_CONFIG, True), (kubelet_files.BASE, False)])
 async def test_the_runtime_is_restarted_only_for_what_it_reads_at_its_start(make_context, notes, path, restarts):
     context = make_context()
     host = await prepared(context, notes)
@@ -144,38 +158,38 @@ async def test_the_runtime_is_restarted_only_for_what_it_reads_at_its_start(make
 
 
 @pytest.mark.parametrize("runs", [True, False])
-@pytest.mark.parametrize("path", render_node.GIVEN_UNITS)
-async def test_what_watches_for_given_certificates_does_so_at_once_beside_a_kubelet_that_runs(
+@pytest.mark.parametrize("path", WATCH_UNITS)
+async def test_what_watches_for_what_an_agent_leaves_does_so_at_once_beside_a_kubelet_that_runs(
     make_context, notes, path, runs
 ):
     context = make_context()
     host = await prepared(context, notes)
-    host.active_units |= {"kubelet", WATCH} if runs else set()
+    host.active_units |= {"kubelet", *WATCHES} if runs else set()
     del host.files[path]
     host.log.clear()
     await PHASE.run(context, notes)
-    assert host.log == [f"write {path}"] + ["daemon-reload", f"restart {WATCH}"] * runs
+    assert host.log == [f"write {path}"] + WATCHED * runs
 
 
 @pytest.mark.parametrize("kubelet", ["active_units", "restarting"])
-@pytest.mark.parametrize("path", [None, *render_node.GIVEN_UNITS])
+@pytest.mark.parametrize("path", [*WATCHES, *WATCH_UNITS])
 async def test_a_run_that_was_killed_before_it_had_anything_watch_is_made_good_by_the_next(
     make_context, notes, path, kubelet
 ):
-    """path: of a unit that this run has only changed, beside a watch that goes on with the one before; None: there was
-    no watch yet."""
+    """path: of a unit that this run has only changed, beside watches that go on with the one before; or the watch that
+    there was not yet."""
     context = make_context()
     host = await prepared(context, notes)
     getattr(host, kubelet).add("kubelet")
-    if path is not None:
-        host.active_units.add(WATCH)
+    host.active_units |= {*WATCHES} - {path}
+    if path in WATCH_UNITS:
         host.units_read[path] = b"of before"
     host.log.clear()
     assert [change.sentence for change in await PHASE.plan(context)] == [
-        "watch for certificates given to the kubelet on n1"
+        "watch for what the agent of n1 asks for its kubelet"
     ]
     await PHASE.run(context, notes)
-    assert host.log == ["daemon-reload", f"restart {WATCH}"]
+    assert host.log == WATCHED
     assert await PHASE.plan(context) == []
 
 
@@ -200,13 +214,25 @@ async def test_only_what_is_new_in_a_payload_is_installed(make_context, notes, t
     context = make_context()
     host = await prepared(context, notes)
     host.log.clear()
-    kubelet = replace(context.payload.binaries["kubelet"], sha256="f" * 64)
-    context.payload.binaries["kubelet"] = kubelet
+    context.payload.binaries["kubectl"] = replace(context.payload.binaries["kubectl"], sha256="f" * 64)
     work = await look(context, context.cluster.nodes[0])
     assert work.sentences(context.cluster.nodes[0])[0] == "install 1 binaries on n1"
     await PHASE.run(context, notes)
-    assert host.log[:2] == [f"push /var/lib/autarky/store/kubelet-{'f' * 16}", "link"]
-    assert not [step for step in host.log if step.startswith(("import", "restart"))]
+    assert host.log == [f"push /var/lib/autarky/store/kubectl-{'f' * 16}", "link"]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.parametrize("name", kubelet_files.PROGRAMS)
+async def test_other_programs_of_kubelet_and_runtime_come_by_their_generations_only(make_context, notes, name, runs):
+    context = make_context()
+    host = await prepared(context, notes)
+    if runs:
+        await host.run(["systemctl", "restart", "kubelet"])
+    host.log.clear()
+    context.payload.binaries[name] = replace(context.payload.binaries[name], sha256="f" * 64)
+    assert await PHASE.plan(context) == []
+    await PHASE.run(context, notes)
+    assert host.log == []
 
 
 async def test_an_image_that_is_gone_is_imported_again_and_its_archive_is_removed(make_context, notes):

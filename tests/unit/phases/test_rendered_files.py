@@ -17,6 +17,7 @@ from autarky.cli import render, render_files
 from autarky.control.certificates.manifests.specs import authorities, certificate_specs
 from autarky.control.drift.decide import applied
 from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.kubelet.manifests import files as kubelet_files
 from autarky.errors import UserError
 from autarky.phases.join import start_joining
 from autarky.phases.objects import ApplyObjects
@@ -38,7 +39,20 @@ CONTENT_ONLY_THERE = (f"{places.HOST_ROOT}/store/", f"{places.BIN}/", "/opt/cni/
 def rendered(root: Path) -> dict[str, tuple[bytes, int]]:
     files = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
     found = {f"/{path.relative_to(root)}": path for path in files if "/current/" not in str(path)}
-    return {name: (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) for name, path in found.items()}
+    contents = {name: (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) for name, path in found.items()}
+    return of_any_generation(contents, generation_of(root))
+
+
+def generation_of(root: Path) -> str:
+    return str((root / kubelet_files.CURRENT[1:]).readlink())
+
+
+def of_any_generation(found: dict[str, tuple[bytes, int]], name: str) -> dict[str, tuple[bytes, int]]:
+    """Its name is a hash, also of where its programs are: of what is rendered in bin/, where people put them."""
+    return {
+        path.replace(name, "GENERATION"): (content.replace(name.encode(), b"GENERATION"), mode)
+        for path, (content, mode) in found.items()
+    }
 
 
 def first_leaves(cluster, name: str) -> set[str]:
@@ -55,7 +69,8 @@ async def test_every_file_that_up_writes_on_a_host_before_the_agents_is_rendered
     render_files.write_all(context.inputs(), tmp_path / "out")
     for name, host in context.machines.hosts.items():
         ours = rendered(tmp_path / "out/hosts" / name)
-        theirs = {path: file for path, file in host.files.items() if not any(p in path for p in CONTENT_ONLY_THERE)}
+        theirs = of_any_generation(host.files, host.links[kubelet_files.CURRENT])
+        theirs = {path: file for path, file in theirs.items() if not any(p in path for p in CONTENT_ONLY_THERE)}
         leaves = first_leaves(context.cluster, name)  # each rendering issues others
         assert ours.keys() >= leaves & theirs.keys()
         assert {path: ours.get(path) for path in theirs.keys() - leaves} == {
@@ -119,9 +134,35 @@ async def test_directories_are_open_or_closed_as_up_makes_them(make_context, not
         }
         ours = {path: where for path, where in ours.items() if "/current/" not in path}
         modes = {path: stat.S_IMODE(where.stat().st_mode) for path, where in ours.items()}
+        its, rendered_one = host.links[kubelet_files.CURRENT], generation_of(root)
+        theirs = {path.replace(its, rendered_one): mode for path, mode in theirs.items()}
         assert modes == {path: theirs.get(path) for path in modes}
         assert modes[places.MANIFESTS] == 0o700
         assert (f"{places.LEAVES}/kube-apiserver" in modes) == (name == "n1")
+
+
+async def test_what_is_unpacked_as_it_was_rendered_has_all_of_a_generation_and_up_leaves_it_as_it_is(
+    make_context, notes, tmp_path
+):
+    """Its programs are those that somebody puts in bin/."""
+    context = make_context(a_cluster(controls=1))
+    await PrepareHosts().run(context, notes)
+    render_files.write_all(context.inputs(), tmp_path / "out")
+    root, host = tmp_path / "out/hosts/n1", context.machines.hosts["n1"]
+    name = generation_of(root)
+    directory = root / kubelet_files.KUBELETS[1:] / name
+    links = {path.name: str(path.readlink()) for path in directory.iterdir() if path.is_symlink()}
+    assert links == {name: render_node.BINARIES[name] for name in kubelet_files.PROGRAMS}
+    for path in directory.iterdir():
+        there = f"{kubelet_files.KUBELETS}/{name}/{path.name}"
+        if path.is_symlink():
+            host.disk.link(there, links[path.name])
+        else:
+            host.disk.write(there, path.read_bytes(), stat.S_IMODE(path.stat().st_mode))
+    for program in links.values():
+        host.disk.write(program, b"put there by hand", 0o755)
+    await host.run([kubelet_files.SCRIPT_PATH, "switch", name])
+    assert await PrepareHosts().plan(context) == []
 
 
 async def test_the_standbys_of_the_first_initial_member_are_in_place(make_context, tmp_path):

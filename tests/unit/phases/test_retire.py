@@ -10,7 +10,7 @@ import pytest
 from autarky.control.levels.act import APPS
 from autarky.errors import TimedOut
 from autarky.model.cluster import Level
-from autarky.model.components import COMPONENTS, SCHEDULER
+from autarky.model.components import COMPONENTS, KUBELET, SCHEDULER
 from autarky.phases.retire import RETIRED_SECONDS, RetireHosted, unlisted
 from autarky.render.crds import API_VERSION, control_plane_crd
 from fakes.clusters import a_cluster
@@ -117,3 +117,47 @@ async def test_a_plan_only_looks(context, kube):
         "wait until Deployment kube-system/kube-scheduler is deleted, once its standby serves"
     ]
     assert await kube.get(*WORKLOAD) is not None
+
+
+# --- level 0 ------------------------------------------------------------------------------------------------
+
+
+KUBELETS = (APPS, "DaemonSet", KUBELET, "kube-system")
+
+
+def hosted_kubelets(kube: FakeKube, *nodes: str) -> None:
+    kube.put({"apiVersion": APPS, "kind": "DaemonSet", "metadata": {"name": KUBELET, "namespace": "kube-system"}})
+    labels = {"k8s-app": KUBELET, "autarky.dev/slot": "hosted"}
+    for node in nodes:
+        meta = {"name": f"kubelet-{node}", "namespace": "kube-system", "labels": labels}
+        kube.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"nodeName": node}})
+
+
+async def test_kubelets_go_first_and_need_no_standby(context, kube):
+    hosted_kubelets(kube)
+    assert await unlisted(context) == [KUBELET, SCHEDULER]
+    assert next(change.sentence for change in await PHASE.plan(context)) == (
+        "wait until DaemonSet kube-system/kubelet is deleted"
+    )
+    context.cluster = replace(context.cluster, hosts_kubelet=True)
+    assert await unlisted(context) == [SCHEDULER]
+
+
+async def test_a_node_that_is_off_keeps_no_kubelets_of_the_others(make_context, notes, looptime):
+    """Nor the wait for them: its pod cannot end."""
+    kube = FakeKube()
+    hosted_kubelets(kube, "n1", "n3")
+    context = make_context(a_cluster(controls=3), kube=kube)
+    context.absent["n3"] = "its machine does not run"
+
+    async def operator() -> None:
+        await asyncio.sleep(2)
+        await kube.delete(*KUBELETS)
+        await asyncio.sleep(5)
+        await kube.delete("v1", "Pod", "kubelet-n1", "kube-system")
+
+    working = asyncio.create_task(operator())
+    await PHASE.run(context, notes)
+    await working
+    assert 7 <= looptime < 15
+    assert notes.notes == ["kubelet runs as a unit of the hosts only"]

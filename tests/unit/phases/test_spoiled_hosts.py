@@ -24,8 +24,8 @@ from autarky.hosts.facts import parse_facts
 from autarky.model.facts import HostFacts
 from autarky.phases import belonging, members
 from autarky.phases.context import memory_of
+from autarky.phases.former_settings import config_in
 from autarky.phases.hosts import CheckHosts, observe
-from autarky.phases.kubelets import read_former
 from autarky.ports import Completed
 from autarky.render.kubeconfig import bootstrap_token, embedded_certificate, embeds_certificate
 from autarky.status import nodes
@@ -145,7 +145,7 @@ def test_a_kubeconfig_that_cannot_be_read_has_nothing_in_it(read, content):
 
 
 def test_what_was_kept_of_a_kubelets_settings_may_be_unreadable():
-    assert read_former(NESTED).files == ()
+    assert config_in(NESTED) is None
 
 
 # --- an address that is another node's -------------------------------------------------------------------------------

@@ -27,7 +27,8 @@ ACTIVATIONS = [f"activate {component}" for component in WITH_STANDBY]
 
 
 def acts(context, name: str, verb: str) -> list[str]:
-    return [act for act in context.machines.hosts[name].log if act.startswith(verb)]
+    log = context.machines.hosts[name].log
+    return [act for act in log if act.startswith(verb) and not act.startswith("switch to generation ")]
 
 
 async def started(context, kube, notes, *, looks: int = 1) -> None:

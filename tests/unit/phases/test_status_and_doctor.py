@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from autarky.cli.status import _read
 from autarky.cli.status import status as status_command
 from autarky.control.certificates import decide as certificates
 from autarky.control.guards.decide import ANTI_AFFINITY, KINDS, PRIORITIES
 from autarky.control.guards.manifests import tenants
 from autarky.control.guards.manifests.policies import BINDING
+from autarky.control.kubelet.decide import hosted_report, report
+from autarky.control.kubelet.decide.hosted_report import ANNOTATION as HOSTED
+from autarky.control.kubelet.decide.hosted_report import Report, State
+from autarky.control.kubelet.decide.order import Target
+from autarky.control.kubelet.manifests import daemon_set
 from autarky.control.leadership import manifests as controllers
+from autarky.control.load_balancer.manifests import haproxy
+from autarky.control.rollout.decide.failures import Failure
+from autarky.control.rollout.decide.good_revision import revision_of
+from autarky.control.rollout.manifests import FAILURES, TYPE, secret_name
+from autarky.control.upgrade.decide.templates import with_tag
 from autarky.doctor.diagnosis import ClusterEvidence, diagnose
 from autarky.doctor.evidence import evidence
 from autarky.errors import ApiError, AutarkyError, Unreachable
 from autarky.kube.listing import Listing
+from autarky.model import ports
+from autarky.model.versions import Version
+from autarky.phases.context import Context
+from autarky.ports import Completed
+from autarky.render import crds
 from autarky.render.crds import API_VERSION, CONTROL_PLANE, control_plane_crd
-from autarky.render.values import SYSTEM, WITHDRAWN
+from autarky.render.values import MANAGED_BY, SYSTEM, WITHDRAWN
 from autarky.status.look import Status, gather
+from fakes.clusters import a_cluster, facts_of
+from fakes.host import FakeHost
 from fakes.kube import FakeKube
 from unit.phases.seen import (
     BEGIN,
@@ -33,9 +53,12 @@ from unit.phases.seen import (
     WITH_A_WORKER,
     LeavingKube,
     MakeContext,
+    SeenHost,
     a_context,
     a_kube,
     noted_on_its_disk,
+    nothing_wrong,
+    says,
     whats,
 )
 
@@ -312,6 +335,146 @@ async def test_an_exception_by_a_label_of_the_namespace_is_heeded(make_context: 
         kube.put({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
     found = diagnose(await evidence(a_context(make_context, WITH_A_WORKER, kube)))
     assert [finding.subject for finding in found] == ["namespace default"]
+
+
+# --- level 0 ------------------------------------------------------------------------------------------
+
+
+def hosts_kubelets(kube: FakeKube, node: str, state: State | None, *, why: str = "", waiting: str = "") -> None:
+    """A pod of the DaemonSet, and what the node reports of it."""
+    labels = {"k8s-app": "kubelet", "autarky.dev/slot": "hosted"}
+    meta = {"name": f"kubelet-{node}", "namespace": SYSTEM, "labels": labels}
+    spec = {"nodeName": node, "containers": [{"name": "kubelet", "image": "autarky.dev/kubelet:v1.37.1"}]}
+    said = {"containerStatuses": [{"state": {"waiting": {"reason": waiting}}}] if waiting else []}
+    kube.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": said})
+    if state is not None:
+        live = kube._objects["v1", "Node", None, node]
+        live["metadata"]["annotations"] = {HOSTED: hosted_report.text(Report("1-2", Version(1, 37, 1), state, why))}
+        kube.put(live)
+
+
+@pytest.mark.parametrize(
+    ("state", "slot", "change"),
+    [
+        (State.IN_FORCE, "hosted", ""),
+        (State.PROVING, "hosted", "it is on trial"),
+        (State.WAITING, "host", "the hosted one waits: because"),
+        (State.REFUSED, "host", "the hosted one may not be in force: because"),
+        (State.FAILED, "host", "the hosted one has failed: because"),
+        (None, "host", "the hosted one has not started: ErrImagePull"),
+    ],
+)
+async def test_each_kubelet_is_shown_in_the_slot_that_is_in_force_once(
+    make_context: MakeContext, state: State | None, slot: str, change: str
+):
+    kube = a_kube(WITH_A_WORKER)
+    hosts_kubelets(kube, "n1", state, why="because" if "because" in change else "", waiting="ErrImagePull")
+    found = await a_status(make_context, kube)
+    kubelets = {row.node: (row.slot, row.health, row.change) for row in found.rows if row.component == "kubelet"}
+    assert kubelets == {"n1": (slot, "ready", change), "n2": ("host", "ready", "")}
+    assert len([row for row in found.rows if row.level == 0]) == 2
+
+
+V36, V37 = Version(1, 36, 4), Version(1, 37, 1)
+LEVEL_0 = a_cluster(controls=3, workers=1, hosts_kubelet=True)
+
+
+def a_level_0(make_context: MakeContext, *, image: Version = V37) -> tuple[Context, LeavingKube]:
+    """Each host's kubelet waits for the lock, and each pod's is in force: all have what is wanted, which is followed.
+    image: of the DaemonSet."""
+    kube, plane = a_kube(LEVEL_0), crds.control_plane(LEVEL_0)
+    context = a_context(make_context, LEVEL_0, kube)
+    kube.put(control_plane_crd())
+    spec = {**plane["spec"], "selfHosted": "0-4", "version": str(V37), "kubelets": {"follow": True}}
+    pools = [{"name": "workers", "wanted": [str(V37)], "done": 1, "total": 1}]
+    told = {"version": str(V37), "kubelets": {"pools": pools}}
+    kube.put({**plane, "spec": spec, "status": told})
+    [daemons] = daemon_set.objects(context.inputs())
+    daemons["spec"]["template"]["spec"]["containers"][0]["image"] = f"autarky.dev/kubelet:{image}"
+    kube.put(daemons)
+    for node in LEVEL_0.nodes:
+        hosts_kubelets(kube, node.name, State.IN_FORCE)
+        live = kube._objects["v1", "Node", None, node.name]
+        target = Target(V37, "base")
+        host = report.Report(version=V37, base="base", target=target.digest)
+        live["metadata"]["annotations"] |= {hosted_report.TURN: "1-2", report.ANNOTATION: report.text(host)}
+        live["status"]["nodeInfo"] = {"kubeletVersion": str(V37)}
+        kube.put(live)
+        servers = [f"{one.name}-{slot}" for one in LEVEL_0.control_nodes for slot in haproxy.SLOTS]
+        of_host = [f"kubelet host {one}" for one in ("base -", "current aa", "boot b1", "uptime 10000")]
+        values = {"boot": "b1", "pod": "1-2", "try": 9000, "version": V37, "state": "proven", "uptime": 9995}
+        of_hosted = [f"kubelet hosted {key} {value}" for key, value in {**values, "why": ""}.items()]
+        says(context, node.name, *nothing_wrong(servers), *of_host, *of_hosted, "kubelet process 77 900")
+    return context, kube
+
+
+async def test_of_hosted_kubelets_that_are_all_in_force_doctor_finds_nothing(make_context: MakeContext):
+    context, kube = a_level_0(make_context)
+    seen = await evidence(context)
+    assert seen.kubelets is not None
+    assert (len(seen.kubelets.nodes), seen.nodes[0].kubelet is not None) == (4, True)
+    assert diagnose(seen) == []
+    hosts_kubelets(kube, "n1", State.FAILED, why="it has exited")
+    assert {one.subject for one in diagnose(await evidence(context))} == {"n1"}, "it looks at them"
+
+
+async def test_doctor_knows_why_the_daemon_set_does_not_follow(make_context: MakeContext):
+    context, kube = a_level_0(make_context, image=V36)
+    template = kube._objects["apps/v1", "DaemonSet", SYSTEM, "kubelet"]["spec"]["template"]
+    failure = Failure(revision_of(with_tag(template, "kubelet", V37)), 1, "n1 has no pod that is Ready")
+    content = base64.b64encode(json.dumps([asdict(failure)]).encode()).decode()
+    meta = {"name": secret_name("kubelet"), "namespace": SYSTEM, "labels": {**MANAGED_BY}}
+    kube.put({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": TYPE, "data": {FAILURES: content}})
+    [one] = diagnose(await evidence(context))
+    assert (one.subject, one.evidence) == ("kubelets", "n1 has no pod that is Ready")
+    assert "annotate ds/kubelet autarky.dev/try-again=now" in one.next
+
+
+@pytest.mark.parametrize("hosted", [True, False])
+async def test_without_the_api_a_kubelets_slot_is_that_of_the_port_that_answers_for_its_health(
+    make_context: MakeContext, hosted: bool
+):
+    away = a_kube(WITH_A_WORKER)
+    away.set_outage(GONE)
+    context = a_context(make_context, WITH_A_WORKER, away)
+    host = context.host(context.cluster.node("n1"))
+    assert isinstance(host, FakeHost)
+    listening = host.host_facts.listening_ports | ({ports.KUBELET_HOSTED_HEALTH} if hosted else set())
+    host.host_facts = replace(host.host_facts, listening_ports=listening)
+    [row] = [row for row in (await gather(context)).rows if (row.component, row.node) == ("kubelet", "n1")]
+    assert (row.slot, row.health) == ("hosted" if hosted else "host", "listening")
+
+
+class LoggingHost(SeenHost):
+    """With a pod of the kubelets' DaemonSet."""
+
+    async def run(
+        self, argv: Sequence[str], *, stdin: bytes | None = None, timeout: float = 30.0, check: bool = True
+    ) -> Completed:
+        match list(argv):
+            case ["journalctl", "-u", unit, *_]:
+                return Completed(0, f"journal of {unit}".encode(), "")
+            case ["sh", "-c", _, "sh", component]:
+                path = f"/var/log/pods/kube-system_{component}-x2b5q_1-2/{component}/0.log"
+                return Completed(0, path.encode() if component != "containerd" else b"", "")
+            case ["tail", *_, path]:
+                return Completed(0, f"end of {path.rpartition('/')[2]}".encode(), "")
+        return await super().run(argv, stdin=stdin, timeout=timeout, check=check)
+
+
+@pytest.mark.parametrize(
+    ("component", "read"),
+    [
+        ("kubelet", [("kubelet", "journal of kubelet"), ("kubelet-x2b5q", "end of 0.log")]),
+        ("containerd", [("containerd", "journal of containerd")]),
+        ("kube-proxy", [("kube-proxy-x2b5q", "end of 0.log")]),
+    ],
+)
+async def test_logs_of_a_kubelet_are_those_of_both_slots(
+    make_context: MakeContext, component: str, read: list[tuple[str, str]]
+):
+    context = make_context(hosts={"n1": LoggingHost("n1", facts_of(a_cluster())["n1"])})
+    assert await _read(context, context.cluster.nodes[0], component, 5) == read
 
 
 # --- clocks -------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from autarky.control.drift.decide import applied
+from autarky.control.kubelet.decide import report as kubelet_report
 from autarky.control.rollout.decide.failures import TRY_AGAIN
 from autarky.control.upgrade.decide import reported
 from autarky.control.upgrade.decide.observed import PASSES
@@ -16,8 +17,9 @@ from autarky.control.upgrade.decide.reported import Report, Soaking, State, imag
 from autarky.engine.phase import Warn
 from autarky.errors import Problems, UserError
 from autarky.model.cluster import Level
-from autarky.model.components import SCHEDULER
+from autarky.model.components import IMAGES, SCHEDULER
 from autarky.model.versions import Version
+from autarky.payload import image_reference, load_release
 from autarky.phases.objects import ApplyObjects
 from autarky.phases.ownership import FollowControlPlane
 from autarky.phases.upgrade import (
@@ -61,12 +63,36 @@ async def kube(make_context, notes) -> FakeKube:
 
 
 async def test_the_plan_has_the_images_that_lack_and_the_upgrade(make_context, kube):
-    found = await UpgradeControlPlane(NEW).plan(make_context(kube=kube))
-    assert f"upgrade the control plane from {OLD} to {NEW}" in [one.sentence for one in found]
+    context = make_context(kube=kube)
+    for host in context.machines.hosts.values():
+        host.active_units.add("containerd")
+        host.images |= dict.fromkeys(image_reference(load_release(NEW), name) for name in IMAGES if name != SCHEDULER)
+    found = [one.sentence for one in await UpgradeControlPlane(NEW).plan(context)]
+    assert f"upgrade the control plane from {OLD} to {NEW}" in found
+    assert f"import 2 images of Kubernetes {NEW} on n1" in found, "the scheduler, and the kubelet"
 
 
 async def test_nothing_is_planned_where_the_control_plane_has_the_version(make_context, kube):
     assert await UpgradeControlPlane(OLD).plan(make_context(kube=kube)) == []
+
+
+async def test_kubelets_that_have_yet_to_follow_are_waited_for_again(make_context, kube):
+    """One may have failed when the command ran before."""
+    context = make_context(kube=kube)
+    plane = await kube.get(*PLANE)
+    kube.put({**plane, "spec": {**plane["spec"], "kubelets": {"follow": True}}})
+    said = kubelet_report.text(kubelet_report.Report(base="0" * 16, version=OLD))
+    meta = {"name": context.first.name, "annotations": {kubelet_report.ANNOTATION: said}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+
+    async def planned(kubelet: Version) -> list[str]:
+        kube.put({**node, "status": {"nodeInfo": {"kubeletVersion": str(kubelet)}}})
+        return [one.sentence for one in await UpgradeControlPlane(OLD).plan(context)]
+
+    assert await planned(Version(1, 35, 4)) == [f"have the kubelet of {context.first.name} changed: Kubernetes {OLD}"]
+    assert await planned(OLD) == [f"have the kubelet of {context.first.name} changed: its new settings"]
+    await do_not_follow(kube)
+    assert await planned(Version(1, 35, 4)) == []
 
 
 async def test_without_a_version_only_a_file_that_asks_for_another_one_plans_anything(make_context, kube):
@@ -88,29 +114,37 @@ async def test_a_control_plane_that_is_not_hosted_is_refused_with_nothing_writte
     assert plane["spec"]["version"] == str(OLD)
 
 
-async def test_a_kubelet_that_would_be_too_new_is_refused(make_context, kube):
+async def do_not_follow(kube) -> None:
+    """As a release left it that had no orders for kubelets."""
+    plane = await kube.get(*PLANE)
+    kube.put({**plane, "spec": {key: value for key, value in plane["spec"].items() if key != "kubelets"}})
+
+
+async def test_a_kubelet_that_would_be_too_new_is_refused_where_it_does_not_follow(make_context, kube):
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "w1"}}
     kube.put({**node, "status": {"nodeInfo": {"kubeletVersion": "v1.38.0"}}})
+    await UpgradeControlPlane(NEW).plan(make_context(kube=kube))
+    await do_not_follow(kube)
     with pytest.raises(Problems, match=r"the kubelet of w1 is v1\.38\.0, and none may be newer"):
         await UpgradeControlPlane(NEW).plan(make_context(kube=kube))
 
 
-async def test_up_brings_kubelets_back_that_would_be_too_new_and_a_command_with_a_version_does_not(make_context, kube):
+@pytest.mark.parametrize("by_name", [True, False])
+async def test_kubelets_that_follow_go_down_by_themselves_and_the_plan_is_the_control_planes(
+    make_context, kube, by_name
+):
     await says(kube, NEW)
     context = make_context(kube=kube)
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": context.first.name}}
     kube.put({**node, "status": {"nodeInfo": {"kubeletVersion": str(NEW)}}})
+    context.upgrade_from = None if by_name else NEW
+    phase = UpgradeControlPlane(OLD if by_name else None)
+    sentences = [one.sentence for one in await phase.plan(context) if not isinstance(one, Warn)]
+    assert sentences[-1] == f"upgrade the control plane from {NEW} to {OLD}"
+    assert not [one for one in sentences if "bring the kubelet" in one]
+    await do_not_follow(kube)
     with pytest.raises(Problems, match=r"with that version in the cluster file and `autarky up`"):
-        await UpgradeControlPlane(OLD).plan(context)
-    context.upgrade_from = NEW
-    sentences = [one.sentence for one in await UpgradeControlPlane().plan(context) if not isinstance(one, Warn)]
-    assert sentences[-2:] == [
-        f"bring the kubelet of {context.first.name} back from {NEW} to {OLD}",
-        f"upgrade the control plane from {NEW} to {OLD}",
-    ]
-    context.absent = {context.first.name: "it is off"}
-    with pytest.raises(Problems, match="none may be newer"):
-        await UpgradeControlPlane().plan(context)
+        await phase.plan(context)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +164,7 @@ async def test_the_way_to_bring_kubelets_back_is_one_that_up_takes(make_context,
     status = {**plane["status"], **({} if former is None else {"formerVersion": str(former)})}
     plane = {**plane, "status": status, "spec": {**plane["spec"], "version": str(spec)}}
     kube.put(applied.with_record(plane, {**plane, "spec": {**plane["spec"], "version": str(recorded)}}))
+    await do_not_follow(kube)
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "w1"}}
     kube.put({**node, "status": {"nodeInfo": {"kubeletVersion": str(NEW)}}})
     with pytest.raises(Problems, match="none may be newer") as caught:

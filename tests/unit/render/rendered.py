@@ -115,5 +115,8 @@ def some_inputs(draw: st.DrawFn) -> Inputs:
     return inputs_of(cluster, seen)
 
 
-EVERY_LEVEL = [inputs_of(a_cluster(level, controls=3, workers=1)) for level in HOSTED_LEVELS]
+EVERY_LEVEL = [
+    *(inputs_of(a_cluster(level, controls=3, workers=1)) for level in HOSTED_LEVELS),
+    inputs_of(a_cluster(Level.ETCD, controls=3, workers=1, hosts_kubelet=True)),
+]
 """Three control nodes and a worker, at each level."""

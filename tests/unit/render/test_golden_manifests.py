@@ -9,6 +9,7 @@ import pytest
 from autarky.control.certificates.manifests import leaves
 from autarky.control.certificates.manifests.specs import certificate_specs
 from autarky.model.cluster import Cluster, ExternalEtcd, Level, Taint
+from autarky.render.objects import agent_parts, parts
 from fakes.clusters import a_cluster, facts_of, inputs_of
 from fakes.golden import assert_golden
 from unit.render.rendered import HOSTED_LEVELS, host_files, objects
@@ -18,6 +19,15 @@ from unit.render.rendered import HOSTED_LEVELS, host_files, objects
 def test_the_api_objects_of_each_level(level):
     cluster = a_cluster(level, controls=3, workers=1)
     assert_golden(f"objects-{cluster.self_hosted_text}.yaml", objects(inputs_of(cluster)))
+
+
+def test_the_objects_of_level_0_are_applied_last_and_all_others_are_as_without_it():
+    without, hosted = inputs_of(a_cluster()), inputs_of(a_cluster(hosts_kubelet=True))
+    changed = [one.name for one, other in zip(parts(hosted), parts(without), strict=True) if one != other]
+    assert changed == ["control-plane"]
+    *before, kubelet = agent_parts(hosted)
+    assert before == agent_parts(without)
+    assert_golden("objects-kubelet.yaml", [*kubelet.objects])
 
 
 def test_the_api_objects_of_one_node_with_extra_arguments():

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 
 from autarky import places
 from autarky.control.agents.manifests import node_agent as agent
+from autarky.control.kubelet.manifests import files as generations
 from autarky.hosts.facts import FEATURES
 from autarky.model.cluster import ExternalEtcd, HostRef, Taint
 from autarky.model.components import IMAGES
@@ -155,29 +156,53 @@ def test_standbys_are_put_in_place_before_the_kubelet_and_a_failure_does_no_harm
         assert 'ExecStartPost=-/bin/sh -c "/var/lib/autarky/bin/standby boot-rest &"\n' in unit_of(inputs, node)
 
 
+def below(root, text):
+    for path, there in (("/etc/kubernetes", f"{root}/kubernetes"), ("/var/lib", str(root)), ("/run/", f"{root}/run/")):
+        text = text.replace(path, there)
+    return text
+
+
 def command_of(unit, root):
     """What systemd would run (systemd.service(5), "Command lines"), with files below the root."""
     [line] = [line.removeprefix("ExecStart=") for line in unit.splitlines() if line.startswith("ExecStart=")]
-    words = [word.replace("$$", "$").replace("%%", "%") for word in shlex.split(line)]
-    return [word.replace("/etc/kubernetes", f"{root}/kubernetes").replace("/var/lib", str(root)) for word in words]
+    return [below(root, word.replace("$$", "$").replace("%%", "%")) for word in shlex.split(line)]
+
+
+def put_generation(inputs, name, root):
+    """What the unit starts, below the root: the script, and a generation whose kubelet says what it is given."""
+    made = render_node.first_generation(inputs, inputs.cluster.node(name), {})
+    directory = root / "autarky/kubelet" / made.name
+    directory.mkdir(parents=True)
+    (directory.parent / "current").symlink_to(made.name)
+    for file, content in made.contents.items():
+        (directory / file).write_text(below(root, content.decode()))
+    script, program = root / "autarky/bin/kubelet-slots", directory / "kubelet"
+    script.parent.mkdir()
+    script.write_text(below(root, generations.script().content.decode()))
+    program.write_text('#!/bin/sh\necho $$\nprintf "%s\\n" "$@"\n')
+    for one in (script, program):
+        one.chmod(0o755)
+    return directory
+
+
+def arguments_of(inputs, name):
+    made = render_node.first_generation(inputs, inputs.cluster.node(name), {})
+    return made.contents[generations.ARGUMENTS].decode().splitlines()
 
 
 @pytest.mark.parametrize("node", ["n1", "n2"])
 def test_a_kubelet_asks_for_its_certificate_by_another_credential_where_no_agent_signs_it_one(tmp_path, node):
     """A kubelet whose request waits for an operator never looks for what its agent has signed: of a control node none
     may ask, and where the CA's key is no more, any must. The kubelet is the unit's own process."""
-    kubelet = tmp_path / "autarky/bin/kubelet"
-    kubelet.parent.mkdir(parents=True)
-    kubelet.write_text('#!/bin/sh\necho $$\nprintf "%s\\n" "$@"\n')
-    kubelet.chmod(0o755)
     (tmp_path / "kubernetes/pki").mkdir(parents=True)
     odd = {"kubelet": {"node-labels": "a=b c", "v": "$4 %i \\ 'q\""}}
-    unit = unit_of(inputs_of(a_cluster(controls=1, workers=1, extra_args=odd)), node)
+    inputs = inputs_of(a_cluster(controls=1, workers=1, extra_args=odd))
+    unit, generation = unit_of(inputs, node), put_generation(inputs, node, tmp_path)
 
     def started():
         with subprocess.Popen(command_of(unit, tmp_path), stdout=subprocess.PIPE, text=True) as process:
             said = process.stdout.read().splitlines()
-        assert said[0] == str(process.pid)
+        assert said[:2] == [str(process.pid), f"--config={generation}/config.json"]
         assert f"--hostname-override={node}" in said
         assert "--node-labels=a=b c" in said
         assert "--v=$4 %i \\ 'q\"" in said
@@ -248,8 +273,8 @@ def test_before_a_kubelet_starts_what_the_power_took_of_its_certificates_is_remo
 
 def test_the_users_kubelet_arguments_win():
     inputs = inputs_of(a_cluster(extra_args={"kubelet": {"node-ip": "198.51.100.1", "v": "4"}}))
-    assert "--node-ip=198.51.100.1 --v=4" in unit_of(inputs, "n1")
-    assert "192.0.2.11" not in unit_of(inputs, "n1")
+    assert arguments_of(inputs, "n1")[-2:] == ["--node-ip=198.51.100.1", "--v=4"]
+    assert "192.0.2.11" not in str(arguments_of(inputs, "n1"))
 
 
 def test_a_kubelet_asks_for_its_next_certificate_with_the_newest_that_it_has_through_its_own_balancer():
@@ -301,23 +326,29 @@ def test_an_address_that_is_not_known_yet_is_said():
         credentials_of(unknown)
 
 
-def test_arguments_of_the_kubelet_survive_the_unit_file():
-    strange = {"node-labels": 'a=1 b"c', "x": "100%", "y": "$HOME", "z": "a\\b"}
-    inputs = inputs_of(replace(a_cluster(), extra_args={"kubelet": strange}))
-    unit = unit_of(inputs, "n1")
-    assert '"--node-labels=a=1 b\\"c"' in unit
-    assert "--x=100%%" in unit
-    assert "--y=$$HOME" in unit
-    assert "--z=a\\\\b" in unit
+def test_the_unit_of_the_kubelet_is_the_same_on_every_host_and_in_every_cluster():
+    """What differs is in the generation, which is proven, and taken back."""
+    with_arguments = a_cluster(controls=1, workers=1, extra_args={"kubelet": {"v": "4"}})
+    assert len({unit_of(inputs_of(one), one.nodes[-1].name) for one in (a_cluster(), with_arguments)}) == 1
+
+
+def test_what_a_restart_of_the_machine_cut_is_undone_before_containerd_and_before_the_kubelet():
+    inputs = inputs_of(a_cluster())
+    system = {file.path: file.content.decode() for file in render_node.system_files(inputs, inputs.cluster.nodes[0])}
+    slots = generations.SCRIPT_PATH
+    assert system[slots] == generations.script().content.decode()
+    for unit in (system[render_node.CONTAINERD_UNIT], unit_of(inputs, "n1")):
+        assert 0 < unit.index(f"\nExecStartPre=-{slots} boot\n") < unit.index("\nExecStart=")
 
 
 def test_the_host_starts_the_kubelet_anew_at_the_mark_that_its_agent_can_leave():
     inputs = inputs_of(a_cluster())
     files = {file.path: file.content.decode() for file in render_node.kubelet_files(inputs, inputs.cluster.nodes[0])}
     path, service = (files[f"/etc/systemd/system/autarky-kubelet-certificate.{kind}"] for kind in ("path", "service"))
-    assert "autarky-kubelet-certificate.path" in files[render_node.KUBELET_UNIT]
+    assert {"autarky-kubelet-certificate.path", "autarky-kubelet.path"} <= set(files[render_node.KUBELET_UNIT].split())
     assert f"PathExists={render_node.GIVEN}\n" in path
-    assert f"\nExecStart=/bin/sh -c 'systemctl try-restart kubelet; rm -f {render_node.GIVEN}'\n" in service
+    aside = f"{generations.SCRIPT_PATH} aside"
+    assert f"\nExecStart=/bin/sh -c 'systemctl try-restart kubelet; {aside}; rm -f {render_node.GIVEN}'\n" in service
     for pod in (agent.static_pod(inputs, inputs.cluster.nodes[0])["spec"], hosted_agent(inputs)):
         mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"]}
         assert not mounts[str(PurePosixPath(render_node.GIVEN).parent)].get("readOnly")
@@ -333,7 +364,7 @@ def test_down_takes_every_unit_away_that_a_host_was_given():
     node = inputs.cluster.nodes[0]
     files = [*render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
     units = [file.path for file in files if file.path.startswith("/etc/systemd/system/")]
-    assert len(units) == 4
+    assert len(units) == 6
     removed = teardown._CLEAN.partition("rm -rf ")[2].split()
     assert set(units) <= set(removed)
     assert "rmdir -p" not in teardown._CLEAN, "an empty /opt is not ours"

@@ -24,7 +24,10 @@ from unit.render.rendered import EVERY_LEVEL, EXTERNAL, Pod, all_pods, arguments
 
 quickly = settings(max_examples=25, deadline=None)
 PODS = {str(pod): pod for inputs in EVERY_LEVEL for pod in all_pods(inputs)}
-MAY_BE_PRIVILEGED = {"kube-proxy": "it writes kernel settings under /proc/sys"}
+MAY_BE_PRIVILEGED = {
+    "kube-proxy": "it writes kernel settings under /proc/sys",
+    "kubelet": "it enters its host, and is the host's kubelet there",
+}
 DIFFERS = {
     "kube-apiserver": {"secure-port", "shutdown-delay-duration"},
     "kube-controller-manager": {"secure-port", "permit-port-sharing"},

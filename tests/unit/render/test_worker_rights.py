@@ -11,6 +11,8 @@ from autarky.control.certificates import decide as certificates
 from autarky.control.control_nodes.decide import observed as control_nodes
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.guards.manifests import nodes as guards
+from autarky.control.kubelet.decide import hosted_report
+from autarky.control.kubelet.decide import report as kubelet_report
 from autarky.control.slots.decide import report as node_slots
 from autarky.model.components import FLANNEL
 from autarky.ports import Object
@@ -151,6 +153,7 @@ def test_what_heartbeats_meet_has_no_parameter_or_lets_them_through_where_it_can
 
 def test_what_agents_tell_on_their_nodes_is_a_report_that_the_guards_let_through():
     reported = {certificates.ANNOTATION, node_slots.ANNOTATION, control_nodes.ANNOTATION, WITHDRAWN}
+    reported |= {kubelet_report.ANNOTATION, hosted_report.ANNOTATION}
     assert reported == set(guards.REPORTS)
 
 

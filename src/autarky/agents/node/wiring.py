@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -37,12 +37,17 @@ from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.control_nodes.node.parts import ControlParts
 from autarky.control.control_nodes.node.role import ControlNode
 from autarky.control.etcd.manifests.members import KIND
+from autarky.control.etcd.node import on_disk as etcd_on_disk
 from autarky.control.etcd.node import telling as etcd_telling
 from autarky.control.etcd.node.changes import EtcdChange
 from autarky.control.etcd.node.figures import EtcdFigures, own_alarms
 from autarky.control.etcd.node.membership import EtcdMembership
 from autarky.control.etcd.node.quorum import EtcdQuorum
 from autarky.control.etcd.node.upkeep import EtcdUpkeep
+from autarky.control.kubelet.decide.observed import Other
+from autarky.control.kubelet.node import telling as kubelet_telling
+from autarky.control.kubelet.node.change import KubeletChange
+from autarky.control.kubelet.node.hosted import HostedKubelet
 from autarky.control.leadership.node.stale_leases import StaleLeases
 from autarky.control.load_balancer.node import haproxy
 from autarky.control.load_balancer.node.balancer import LoadBalancer
@@ -55,6 +60,7 @@ from autarky.control.slots.node.running_here import RunningHere
 from autarky.control.slots.node.standby_coming import StandbyComing
 from autarky.control.slots.node.stop_paths import StopPaths
 from autarky.cri.client import CriClient
+from autarky.cri.image_files import ImageFileReader
 from autarky.cri.images import ImageKeeper
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient, Reflector
@@ -160,18 +166,25 @@ async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, 
 async def _act_on_worker(node: str, hold: Hold, say: Say) -> None:
     """Until this node is a control node. A worker has no slots, but a load balancer."""
     log = _log(say)
-    clock, kube, cri = SystemClock(), _client(log), CriClient()
-    changed = asyncio.Event()
-    api = ApiView(kube, clock, node, changed.set, log.tell, control_node=False)
+    clock, kube, cri, images = SystemClock(), _client(log), CriClient(), ImageFileReader()
+    changed, for_kubelet, for_hosted = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def heard() -> None:
+        changed.set()
+        for_kubelet.set()
+        for_hosted.set()
+
+    api = ApiView(kube, clock, node, heard, log.tell, control_node=False)
     balancer = _load_balancer(node, kube, log)
     role = _control_node_role(node, kube, cri, api, balancer, log, changed)
     certificates = LeafKeeping(node, kube, clock, log.tell, lambda: None, lambda: api.own_node, lambda: False)
+    kubelets = _kubelets(node, kube, cri, images, api, log, (for_kubelet, for_hosted), {})
     try:
         answering = health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), tell=log.tell)
-        controllers = [balancer, role, certificates, Unhiding(cri, clock, log.tell)]
+        controllers = [balancer, role, certificates, *kubelets, Unhiding(cri, clock, log.tell)]
         await _beside(controllers, [answering, api], log, _until_control_node(role.role_changed))
     finally:
-        for close in (cri.close, kube.close):
+        for close in (images.close, cri.close, kube.close):
             await close()
 
 
@@ -201,6 +214,41 @@ def _control_node_role(
     return ControlNode(node, kube, parts, lambda: api.own_node, balancer.look, SystemClock(), log.tell, changed=changed)
 
 
+def _kubelets(
+    node: str,
+    kube: KubeClient,
+    cri: CriClient,
+    images: ImageFileReader,
+    api: ApiView,
+    log: DecisionLog,
+    changed: tuple[asyncio.Event, asyncio.Event],
+    works: Mapping[Other, Callable[[], bool]],
+) -> tuple[KubeletChange, HostedKubelet]:
+    """That of the host's kubelet, and that of the hosted one. changed: of each."""
+    known, clock = {Other.ROLE: _role_changes, **works}, SystemClock()
+    for_host, for_hosted = changed
+    plane = Reflector(kube, clock, API_VERSION, "ControlPlane", on_change=for_hosted.set)
+    pending = PendingEvents(log.tell, kubelet_telling.FILE)  # one, since there is one file
+
+    def own_node() -> Object | None:
+        return api.own_node
+
+    return (
+        KubeletChange(node, kube, cri, images, own_node, known, clock, log.tell, for_host, pending=pending),
+        HostedKubelet(node, kube, cri, plane, own_node, known, clock, log.tell, pending, for_hosted),
+    )
+
+
+def _role_changes() -> bool:
+    return role_on_disk.state() not in (None, role_on_disk.State.READY)
+
+
+def _etcd_is_changed() -> bool:
+    """Of this node's member; also where the note of that cannot be read (ValueError)."""
+    change = etcd_on_disk.change()
+    return change is not None and not change.over
+
+
 async def _act_on_control_node(
     node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, stop_paths: StopPaths
 ) -> None:
@@ -208,19 +256,22 @@ async def _act_on_control_node(
     clock, log = SystemClock(), _log(say)
     kube = _client(log)
     changed, node_changed = asyncio.Event(), asyncio.Event()
+    for_kubelet, for_hosted = asyncio.Event(), asyncio.Event()
 
     def heard() -> None:
         agent.heard()
         stop_paths.remember(api.hosted_pods(API_SERVER))
         changed.set()
         node_changed.set()
+        for_kubelet.set()
+        for_hosted.set()
 
     api = ApiView(kube, clock, node, heard, log.tell)
     own_ports = OwnPorts(client_context(CA.read_bytes(), None, None))
     keeping, plan = _leaf_keeping(node, kube, log, api)
     # Before anything here uses a certificate; a failure does not keep this agent from acting.
     await Shield(type(keeping).__name__, clock, log.tell).attempt(keeping.reconcile)
-    kept, cri = ImageKeeper(), CriClient()
+    kept, cri, image_files = ImageKeeper(), CriClient(), ImageFileReader()
     images = ImageKeeping(kept, clock, log.tell)
     hosted, quorum = slot == "hosted", EtcdQuorum(log.tell)
     running = RunningHere(cri, clock)
@@ -240,11 +291,18 @@ async def _act_on_control_node(
     members, change = _of_etcd(node, kube, cri, log, api)
     members.let_go = quorum.reopen
     control_node = _control_node_role(node, kube, cri, api, balancer, log, node_changed)
+    works = {
+        Other.ETCD: lambda: members.busy or _etcd_is_changed(),
+        Other.RECOVERY: etcd_on_disk.is_fenced,
+        Other.HAND_OVER: lambda: hand_over.pending,
+    }
+    kubelets = _kubelets(node, kube, cri, image_files, api, log, (for_kubelet, for_hosted), works)
     hooks, telling = stop_paths.hook_of(hand_over.before_stop), (log.tell, agent.announcer.happened)
     answering = health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), hooks, *telling)
     controllers: list[Controller] = [
         *(stale_leases, images, watch, coming, agent.announcer),
-        *(balancer, clocks, members, change, control_node, keeping, Unhiding(cri, clock, log.tell)),
+        *(balancer, clocks, members, change, control_node, keeping, *kubelets),
+        Unhiding(cri, clock, log.tell),
         *_upkeep_of_etcd(node, kube, log, api, members),
     ]
     if agent.hosted:
@@ -259,6 +317,7 @@ async def _act_on_control_node(
             own_ports.close,
             quorum.close,
             kept.close,
+            image_files.close,
             cri.close,
             kube.close,
             *(c.close for c in level_3.values()),

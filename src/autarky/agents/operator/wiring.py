@@ -7,6 +7,7 @@ import functools
 import signal
 import socket
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,10 @@ from autarky.control.control_nodes.operator.roles import ControlNodes, phases_of
 from autarky.control.etcd.operator.members import EtcdMembers
 from autarky.control.etcd.operator.template import EtcdTemplate
 from autarky.control.guards.operator import Guards
+from autarky.control.kubelet.decide import at_work
+from autarky.control.kubelet.decide.turns import Node
+from autarky.control.kubelet.operator.hosted import HostedKubelets
+from autarky.control.kubelet.operator.kubelets import Kubelets
 from autarky.control.levels.operator import Spec
 from autarky.control.load_balancer.operator import Endpoints
 from autarky.control.rollout.operator.rollouts import Rollouts
@@ -137,7 +142,11 @@ class Operator:
         template = EtcdTemplate(say, self._view, fenced)
 
         schedules = Schedules(say, self._view, fenced, clock)
-        upgrade = Upgrade(say, self._view, fenced, clock, self._rollouts)
+        kubelets = Kubelets(say, self._view, fenced, clock, self._at_work)
+        self._hosted_kubelets = HostedKubelets(
+            *(say, self._view, fenced, clock, kubelets, self._rollouts, self._at_work_besides)
+        )
+        upgrade = Upgrade(say, self._view, fenced, clock, self._rollouts, kubelets.down)
         upgrade_metrics.observe(lambda: upgrade.report)
 
         def counted(verdict: str) -> None:
@@ -152,6 +161,8 @@ class Operator:
             self._standby_rights,
             self._stepping,
             self._spec,
+            kubelets,
+            self._hosted_kubelets,
             upgrade,
             self._etcd,
             template,
@@ -160,7 +171,7 @@ class Operator:
             Serving(say, self._view, fenced),
             PlaneStatus(
                 *(say, self._view, fenced, clock, self._rollouts, self._spec),
-                *(self._etcd, template, self._control_nodes, schedules, upgrade),
+                *(self._etcd, template, self._control_nodes, schedules, upgrade, kubelets),
             ),
         )
         self.loop.runs(self.controllers)
@@ -182,6 +193,13 @@ class Operator:
         for controller in self.controllers:
             controller.begin_term()
         await self.loop.run()
+
+    def _at_work(self, nodes: Sequence[Node]) -> str:
+        return self._at_work_besides() or self._hosted_kubelets.at_work(nodes)
+
+    def _at_work_besides(self) -> str:
+        """Besides kubelets."""
+        return at_work.clause(self._etcd.seen, self._control_nodes.decisions, self._rollouts.verdicts)
 
     def _etcd_is_up(self) -> bool:
         return self._elector.renewal_age < WRITE_IS_FRESH

@@ -37,9 +37,10 @@ from autarky.control.backup.decide.step import (
 )
 from autarky.control.backup.manifests import definitions, pods
 from autarky.control.base.controller import ClusterController
-from autarky.control.base.operator_view import View, current, node_is_ready
+from autarky.control.base.operator_view import View, current
 from autarky.control.certificates.decide import stamp
 from autarky.control.common.pods import has_ended, is_mirror
+from autarky.control.common.shapes import node_is_ready
 from autarky.errors import Conflict
 from autarky.model.components import OPERATOR
 from autarky.model.etcd_members import Phase as MemberPhase

@@ -17,6 +17,7 @@ from autarky.control.leadership.decide.leader import Lease, lease_of
 from autarky.control.leadership.decide.reported import Reported, read
 from autarky.kube import KubeClient, Reflector
 from autarky.model.components import CONTROLLER_MANAGER, NAME_LABEL, SCHEDULER, SLOT_LABEL
+from autarky.model.levels import HostedLevels
 from autarky.ports import Clock, Object
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.values import SYSTEM
@@ -84,10 +85,11 @@ class ApiView:
 
     @property
     def lowest_hosted_level(self) -> int | None:
-        """Of the ControlPlane object; None when that is absent, was never seen or is invalid: then nothing changes."""
+        """Apart from the kubelet. None when the ControlPlane object is absent, was never seen, or is invalid: then
+        nothing changes."""
         for obj in self._plane.items.values():
             if obj["metadata"]["name"] == CONTROL_PLANE:
-                return int(obj["spec"]["selfHosted"][0])
+                return HostedLevels.parse(obj["spec"]["selfHosted"]).lowest
         return None
 
     @property

@@ -1,30 +1,33 @@
 """Live copies of API objects: every source of the operator, each with its own age. Nothing is polled.
 
 Contract: reading is free; objects are shared and must not be changed. `changed` is called after each change except of
-leases, which are renewed every 0.8 s and are only read together with something else. Of objects that kubelets create,
-in any number and size, only what is used is kept (`control.common.slim`). An unexpected failure of one source affects
-no other: it is logged and retried, and the source is not current meanwhile.
+leases, which are renewed every 0.8 s and are only read together with something else, and of heartbeats of Nodes
+(`found_once.is_news`). Of objects that kubelets create or write, in any number and size, only what is used is kept
+(`control.common.slim`). An unexpected failure of one source affects no other: it is logged and retried, and the source
+is not current meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
 from autarky.control.admission.act import CSR, inventory_of, renewals_of
 from autarky.control.backup.manifests.definitions import BACKUP, SCHEDULE
+from autarky.control.base import found_once
+from autarky.control.base.found_once import FoundOnce
 from autarky.control.base.shield import Tell, follow
 from autarky.control.certificates.manifests import leaves
 from autarky.control.common import understood
-from autarky.control.common.shapes import condition
-from autarky.control.common.slim import slim_pod, slim_request
+from autarky.control.common.slim import slim_node, slim_pod, slim_request
 from autarky.control.control_nodes.manifests import RECORD
 from autarky.control.etcd.manifests.members import GUARD
 from autarky.control.etcd.manifests.pods import TEMPLATE
 from autarky.kube import Lister, Reflector
 from autarky.kube.elector import LEASE
 from autarky.model.components import CONTROLLER_MANAGER, SCHEDULER
+from autarky.model.levels import HostedLevels, Level
 from autarky.ports import Clock, Object
 from autarky.render.access import INVENTORY, RENEWALS
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
@@ -47,8 +50,18 @@ class View:
             fields = f"metadata.name={name}" if name is not None else None
             return Reflector(kube, clock, api_version, kind, namespace, fields=fields, on_change=changed)
 
-        self.nodes = live("v1", "Node")
-        self.pods = Reflector(kube, clock, "v1", "Pod", SYSTEM, on_change=changed, slim=slim_pod)
+        self.nodes_found = FoundOnce(lambda: found_once.nodes(self.nodes.items.values()))
+        self.nodes = Reflector(
+            *(kube, clock, "v1", "Node"),
+            on_change=self.nodes_found.forget,
+            on_news=changed,
+            is_news=found_once.is_news,
+            slim=slim_node,
+        )
+        self.pods_found = FoundOnce(lambda: found_once.pods(self.pods.items.values()))
+        self.pods = Reflector(
+            *(kube, clock, "v1", "Pod", SYSTEM), on_change=self.pods_found.forget, on_news=changed, slim=slim_pod
+        )
         self.daemon_sets = live("apps/v1", "DaemonSet", SYSTEM)
         self.daemon_set_revisions = live("apps/v1", "ControllerRevision", SYSTEM)
         self.deployments = live("apps/v1", "Deployment", SYSTEM)
@@ -107,6 +120,22 @@ class View:
         raise AssertionError("reflectors never end")
 
     @property
+    def active_nodes(self) -> frozenset[str]:
+        """Those with the active label."""
+        return self.nodes_found().active
+
+    @property
+    def ready_nodes(self) -> Sequence[Object]:
+        return self.nodes_found().ready
+
+    def pods_named(self, label_value: str) -> Sequence[Object]:
+        """Those of the component, as their labels say: anybody can label a pod."""
+        return self.pods_found().named.get(label_value, ())
+
+    def pods_owned_by(self, owner: Object) -> Sequence[Object]:
+        return self.pods_found().owned.get(owner["metadata"]["uid"], ())
+
+    @property
     def known_addresses(self) -> dict[str, frozenset[str]]:
         """Node → its addresses, as the join inventory has them."""
         return inventory_of(self.inventory.items.get((SYSTEM, INVENTORY)))
@@ -133,6 +162,10 @@ class View:
         plane = self.planes.items.get((None, CONTROL_PLANE))
         return None if plane is None else understood.without_odd_status(plane)
 
+    def hosts_etcd(self, plane: Object) -> bool:
+        """Whether level 1 is hosted."""
+        return HostedLevels.parse(plane["spec"]["selfHosted"]).hosts(Level.ETCD)
+
     @property
     def odd_etcd_members(self) -> dict[str, str]:
         """Name → what is invalid in that EtcdMember, as a clause."""
@@ -143,8 +176,3 @@ class View:
 def current(sources: Iterable[Reflector]) -> bool:
     """Whether all of them are current, as far as can be known."""
     return all(source.synced and source.error is None and source.age < STALE_SECONDS for source in sources)
-
-
-def node_is_ready(node: Object) -> bool | None:
-    """As its kubelet last reported; None when unknown: the kubelet stopped reporting, or never did."""
-    return {"True": True, "False": False}.get(condition(node, "Ready").get("status", ""))

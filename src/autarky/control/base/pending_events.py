@@ -15,11 +15,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autarky import places
+from autarky.control.base import events
+from autarky.errors import ApiError, AutarkyError
+from autarky.model.components import NODE_AGENT
+from autarky.ports import Kube, Object
 from autarky.store import NOT_UNDERSTOOD, write_private
 
 MOST_EVENTS = 30
 """After a long outage the latest ones are reported."""
 FILE = Path(places.RUN, "untold-events.json")
+NOT_ACCEPTED = (400, 413, 422)
+"""An event that the API answers so is not accepted as it is, however often it is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,23 @@ class PendingEvents:
             write_private(self.file, json.dumps([asdict(one) for one in self._events]).encode())
         except OSError as error:
             self.tell("pending events", f"events that wait for the API cannot be written to disk: {error}")
+
+
+async def send(kube: Kube, obj: Object, one: Happened, *, warning: bool, tell: Callable[[str], None]) -> bool:
+    """Report it on that object, by the node agent. Whether it is done with: reported, or dropped since the API does not
+    accept it."""
+    token, when = f"{one.message} {one.when}", one.when
+    try:
+        await events.report(kube, obj, one.reason, one.message, by=NODE_AGENT, token=token, now=when, warning=warning)
+    except ApiError as error:
+        if error.status not in NOT_ACCEPTED:
+            tell(f"an event waits for the API: {error}")
+            return False
+        tell(f"the API refused an event, which is dropped: {error}")
+    except AutarkyError as error:
+        tell(f"an event waits for the API: {error}")
+        return False
+    return True
 
 
 def _read(file: Path) -> list[Happened]:

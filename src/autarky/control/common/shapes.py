@@ -79,6 +79,11 @@ def conditions(obj: object) -> dict[str, Mapping[str, Any]]:
     return found
 
 
+def node_is_ready(node: object) -> bool | None:
+    """As its kubelet last reported; None when unknown: the kubelet stopped reporting, or never did."""
+    return {"True": True, "False": False}.get(condition(node, "Ready").get("status", ""))
+
+
 def _conditions(obj: object) -> Iterator[Mapping[str, Any]]:
     return (mapping(one) for one in items(within(obj, "status", "conditions")))
 

@@ -1,9 +1,10 @@
 """Rule 4: the version skew that is allowed between control plane components, at every moment. Pure.
 
 The rules are those of the Kubernetes version skew policy: API servers are within one minor of each other;
-controller-manager and scheduler are never newer than any API server, and at most one minor older; kube-proxy is never
-newer either, and at most three minors older. The component whose version changes is judged against the ones that stay:
-a healthy component that does not change is never rolled back for it. (No API server is held back for kube-proxy.)
+controller-manager and scheduler are never newer than any API server, and at most one minor older; kube-proxy and
+kubelets are never newer either, and at most three minors older. The component whose version changes is judged against
+the ones that stay: a healthy component that does not change is never rolled back for it. (No API server is held back
+for kube-proxy or a kubelet here.)
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from autarky.model.components import KUBE_PROXY
+from autarky.model.components import KUBE_PROXY, KUBELET
 from autarky.model.versions import Version
 
-MINORS_BEHIND = {KUBE_PROXY: 3}
+MINORS_BEHIND = {KUBE_PROXY: 3, KUBELET: 3}
 """How many minors a component may be older than an API server, where that is not 1."""
 NO_IMAGES: Mapping[str, str] = MappingProxyType({})
 

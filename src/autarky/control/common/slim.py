@@ -1,8 +1,9 @@
-"""What live copies keep of objects that kubelets create or write: pods and certificate requests.
+"""What live copies keep of objects that kubelets create or write: pods, certificate requests and Nodes.
 
-Contract: pure; objects as on the wire, and not changed. What a kubelet writes cannot influence the size of what is
-kept, and that is all that readers of the copy use. Of pods that controllers create from templates the spec is kept
-complete while they may run: their status is the kubelet's, and their labels and annotations may be written with it.
+Contract: pure; objects as on the wire, and not changed. What is kept is all that readers of the copy use. But for a
+Node's annotations, labels and conditions a kubelet cannot influence its size. Of pods that controllers create from
+templates the spec is kept complete while they may run, but for those of DaemonSets, of which each node has some: their
+status is the kubelet's, and their labels and annotations may be written with it.
 
 Why: a kubelet can create any number of mirror pods, each of up to 1.5 MB, and fill the status of as many that are bound
 to it, of which a ReplicaSet makes another one for each that has failed. Python takes 20 times as much: 200 from one
@@ -14,11 +15,11 @@ Danger: a reduced copy must not be written back, except through a subresource th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from autarky.control.common.pods import MIRROR, has_ended, is_mirror, is_ready
-from autarky.control.common.shapes import condition, items
+from autarky.control.common.shapes import condition, items, mapping
 from autarky.model.components import NAME_LABEL, SLOT_LABEL
 
 Object = dict[str, Any]
@@ -35,6 +36,8 @@ MOST_OF_A_REQUEST = 64 * 1024
 """Characters of a request; usual ones have about a thousand. A longer one is dropped, so that it cannot be parsed and
 is denied: a part of it could mean something else."""
 _OF_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+_OF_CONTAINERS = ("name", "ready", "started", "restartCount", "state", "lastState", "image", "containerID")
+"""Of the statuses of containers."""
 _OF_REQUESTS = ("signerName", "username", "groups", "extra", "usages")
 """The requester cannot make these long: the API server sets the identity, and knows some twenty usages."""
 
@@ -78,7 +81,25 @@ def _with_bounds(pod: Object) -> Object:
     if has_ended(pod):
         containers = [_of(one, ("name", "image")) for one in (spec.get("containers") or ())[:MOST_CONTAINERS]]
         found["spec"] = {**_of(spec, ("nodeName",)), "containers": containers}
+    elif _is_of_daemon_set(pod):
+        found["spec"], found["status"] = _spec_of_daemon_set(spec), _as_read(found["status"])
     return found
+
+
+def _is_of_daemon_set(pod: Object) -> bool:
+    return any(owner.get("kind") == "DaemonSet" for owner in pod["metadata"].get("ownerReferences") or ())
+
+
+def _spec_of_daemon_set(spec: Object) -> Object:
+    """Where it is, or is to be while it is not scheduled, and what it runs: the rest is its DaemonSet's."""
+    where = ("nodeName",) if spec.get("nodeName") else ("affinity",)
+    return {**_of(spec, where), "containers": [_of(one, ("name", "image")) for one in spec.get("containers") or ()]}
+
+
+def _as_read(status: Object) -> Object:
+    kept = {name: status[name] for name in ("containerStatuses", "initContainerStatuses") if status.get(name)}
+    slim = {name: [_of(one, _OF_CONTAINERS) for one in found] for name, found in kept.items()}
+    return {**_of(status, ("phase", "reason", "message", "conditions", "startTime")), **slim}
 
 
 def _ready_within(status: Object) -> Object:
@@ -115,6 +136,25 @@ def slim_request(csr: Object) -> Object:
     }
 
 
+def slim_node(node: Object) -> Object:
+    """Without its images, volumes and capacities, and when its kubelet wrote each condition last, which is all that is
+    new in most of its writes. Labels, annotations, spec and conditions are complete: pools go by any label, agents
+    report in annotations."""
+    meta, status = node["metadata"], mapping(node.get("status"))
+    kept = _of(status, ("addresses", "conditions"))
+    if isinstance(kept.get("conditions"), list):
+        kept["conditions"] = [_but_heartbeat(one) for one in kept["conditions"]]
+    if isinstance(info := status.get("nodeInfo"), dict):
+        kept["nodeInfo"] = _of(info, ("kubeletVersion",))
+    metadata = {**_of(meta, _OF_METADATA), **_of(meta, ("labels", "annotations"))}
+    return {**_kind(node), "metadata": metadata, **_of(node, ("spec",)), "status": kept}
+
+
+def _but_heartbeat(found: Any) -> Any:
+    is_odd = not isinstance(found, dict)
+    return found if is_odd else {name: value for name, value in found.items() if name != "lastHeartbeatTime"}
+
+
 def bare(obj: Object) -> Object:
     """Its identity, and whether it is being deleted."""
     return {**_kind(obj), "metadata": _of(obj["metadata"], _OF_METADATA)}
@@ -124,5 +164,5 @@ def _kind(obj: Object) -> Object:
     return _of(obj, ("apiVersion", "kind"))
 
 
-def _of(found: Object, names: Collection[str]) -> Object:
+def _of(found: Mapping[str, Any], names: Collection[str]) -> Object:
     return {name: found[name] for name in names if name in found}

@@ -14,14 +14,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from autarky.control.kubelet.decide import pools
+from autarky.model import levels
 from autarky.model.cluster import MOST_SOAK_SECONDS
 from autarky.model.defaults import FIRST
 from autarky.model.etcd_members import ETCD_VERSION
 
 Object = dict[str, Any]
-LEVELS = ("0-4", "1-4", "2-4", "3-4", "4")
-"""Of `selfHosted`."""
 VERSION = r"^v\d+\.\d+\.\d+$"
+ASKED = r"^[!-~]{0,64}$"
+"""Of `spec.kubelets`."""
 MEMBER_ID = r"^[0-9a-f]{0,16}$"
 """As etcdctl prints it; empty: none."""
 REVISION = r"^[0-9a-f]{0,16}$"
@@ -38,7 +40,7 @@ def control_plane(obj: Object) -> str | None:
         return "it has no spec"
     for path, good in {
         "version": _matches(VERSION, spec.get("version")),
-        "selfHosted": isinstance(spec.get("selfHosted"), str) and spec["selfHosted"] in LEVELS,
+        "selfHosted": isinstance(spec.get("selfHosted"), str) and spec["selfHosted"] in levels.TEXTS,
         "componentArguments": _are_arguments(spec.get("componentArguments") or {}),
         "rollback": _is_rollback(spec.get("rollback", {})),
         "defaults": _is_edition(spec.get("defaults", FIRST)),
@@ -49,6 +51,24 @@ def control_plane(obj: Object) -> str | None:
         if not good:
             return f"spec.{path} is {_shown(spec.get(path))}"
     return None
+
+
+def kubelets(spec: Mapping[str, Any]) -> str | None:
+    """What is invalid in a ControlPlane's spec of what is for kubelets alone, as a clause; None when it is valid. All
+    the rest is followed meanwhile, and kubelets stay as they are."""
+    said = spec.get("kubelets")
+    if said is not None and not isinstance(said, Mapping):
+        return f"spec.kubelets is {_shown(said)}"
+    follow, asked = (said or {}).get("follow", False), (said or {}).get("asked", "")
+    if not isinstance(follow, bool):
+        return f"spec.kubelets.follow is {_shown(follow)}"
+    if not _matches(ASKED, asked):
+        return f"spec.kubelets.asked is {_shown(asked)}"
+    runtime = (said or {}).get("runtime")
+    if runtime is not None and not pools.reference(runtime):
+        return f"spec.kubelets.runtime is {_shown(runtime)}"
+    clause = pools.trouble(spec.get("pools"))
+    return None if clause is None else f"spec.pools is not valid: {clause}"
 
 
 def etcd_member(obj: Object) -> str | None:

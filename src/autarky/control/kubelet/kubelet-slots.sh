@@ -4,6 +4,11 @@
 #   kubelet-slots carry-out      carry out what was asked for, or go on with what was interrupted
 #   kubelet-slots boot           before containerd and before the kubelet: back, if the machine restarted during a trial
 #   kubelet-slots start          become the kubelet, with the current generation
+#   kubelet-slots start hosted PROGRAM   become that kubelet, of a pod, with its settings
+#   kubelet-slots stop PID       end the host's kubelet at once, if it waits for the lock
+#   kubelet-slots lock PID       print whether that process has the lock: "held", or "awaited"
+#   kubelet-slots hosted         whether the kubelet of a pod runs
+#   kubelet-slots aside          end that one, if it does: the host's is in force then
 #   kubelet-slots switch GENERATION   make it the current one with no trial, where no kubelet runs
 set -u
 dir="@KUBELETS@"
@@ -16,6 +21,8 @@ certificate="@CERTIFICATE@"
 ca_key="@CA_KEY@"
 signers="@SIGNERS@" # how the path of an agent begins that signs with it
 health_port=@HEALTH_PORT@
+slot_lock="@LOCK@" # of the kubelet that is in force, where there is one of a pod as well
+hosted_port=@HOSTED_PORT@
 most_exits=@MOST_EXITS@
 limits="@LIMITS@" # the least and the most seconds for a proof; the most, too, where the clock is stopped
 wait_seconds=@WAIT_SECONDS@ # as long as a verdict stops the clock
@@ -72,10 +79,12 @@ record() {
 		"$order" "$generation" "$former" "$phase" "$boot" "$until" "$ceiling" "$why")"
 }
 
-# RESULT WHY. The order is over once this is written.
+# RESULT WHY. The order is over once this is written. A restart of the machine has interrupted no trial that was on its
+# way back already.
 conclude() {
+	[ "${phase-}" = back ] || boot=$(boot_id)
 	put result "$(printf 'order %s\nresult %s\ngeneration %s\nformer %s\nboot %s\nwhy %s' \
-		"$order" "$1" "$generation" "$former" "$(boot_id)" "$2")" && forget
+		"$order" "$1" "$generation" "$former" "$boot" "$2")" && forget
 }
 
 # The ask last: as long as it is there, systemd starts this again.
@@ -94,10 +103,26 @@ same_runtime() { [ "$(runtime_of "$generation")" = "$(runtime_of "$former")" ]; 
 # A restart during one of systemd's own does not reset its count, which is that of the other generation.
 restart() {
 	failed=0
+	aside
 	same_runtime || unit restart containerd || failed=1
 	unit restart kubelet || failed=1
 	unit reset-failed kubelet
 	return "$failed"
+}
+
+# The kubelet of a pod, if one runs, as $pid.
+hosted() {
+	pid=$(cat "$run/kubelet-hosted" 2>/dev/null) && is_number "$pid" || return 1
+	grep -qs -- "--healthz-port=$hosted_port" "/proc/$pid/cmdline"
+}
+
+# Its supervisor starts no other as long as there is a trial.
+aside() {
+	hosted || return 0
+	kill "$pid"
+	looks=0
+	while [ "$looks" -lt 50 ] && kill -0 "$pid" 2>/dev/null; do looks=$((looks + 1)) && sleep 0.1; done
+	kill -KILL "$pid" 2>/dev/null || :
 }
 
 # 0 where systemd does not say: then the limit decides.
@@ -151,11 +176,21 @@ begin() {
 	may_begin || { rm -f "$dir/verdict" "$dir/reserve" "$dir/ask" && sync "$dir"; return; }
 	is_complete "$generation" || { conclude refused "the generation $generation is not complete"; return; }
 	is_complete "$former" || { conclude refused "there is no complete generation to go back to"; return; }
+	same_runtime || runtime_starts || { conclude refused "its $name cannot say its version"; return; }
 	rm -f "$dir/verdict" "$dir/last-words" "$run/kubelet-starts"
 	until=$((now + limit)) ceiling=$((now + ${limits#* }))
 	{ head -c 65536 /dev/zero >"$dir/reserve" && sync "$dir/reserve" && record forth ""; } ||
 		{ conclude refused "the disk is full"; return; }
 	forth
+}
+
+# Another runtime, on the host, whose libraries it may need: pods outlive the switch also where none could be started.
+# It has to say something: what is no program at all may be run as an empty script.
+runtime_starts() {
+	for name in $runtime; do
+		case "$name" in containerd-shim-*) flag=-v ;; *) flag=--version ;; esac
+		said=$(timeout 10 "$dir/$generation/$name" "$flag" </dev/null 2>/dev/null) && [ -n "$said" ] || return 1
+	done
 }
 
 # Otherwise the ask is dropped, with no result of its own: whoever asks looks whether it still may, and asks again.
@@ -225,13 +260,47 @@ boot() {
 # Where `boot` could not write, the former generation is the current one all the same.
 start() {
 	! under_trial || ! of_this_boot || count
+	become "" ""
+}
+
+# [SLOT PROGRAM]: of a pod.
+become() {
 	current=$(readlink "$dir/current")
 	! under_trial || of_this_boot || current=$former
 	[ -s "$dir/$current/arguments" ] || { echo "there is no current generation of the kubelet" >&2; exit 1; }
-	set --
-	is_given_certificates || set -- "--bootstrap-kubeconfig=$bootstrap"
-	while IFS= read -r argument || [ -n "$argument" ]; do set -- "$@" "$argument"; done <"$dir/$current/arguments"
-	exec "$dir/$current/kubelet" "$@"
+	kubelet=${2:-$dir/$current/kubelet} slot=$1
+	set -- "--config=$dir/$current/config.json"
+	is_given_certificates || set -- "$@" "--bootstrap-kubeconfig=$bootstrap"
+	while IFS= read -r argument || [ -n "$argument" ]; do
+		case "$argument" in --lock-file* | --exit-on-lock-contention*) ;; *) set -- "$@" "$argument" ;; esac
+	done <"$dir/$current/arguments"
+	! shares || set -- "$@" "--lock-file=$slot_lock"
+	[ -z "$slot" ] || set -- "$@" "--healthz-bind-address=127.0.0.1" "--healthz-port=$hosted_port"
+	exec "$kubelet" "$@"
+}
+
+# Whether a pod's kubelet may be in force in this boot, or may have been.
+shares() { [ -e "$slot_lock" ] || [ "$(value hosted boot)" = "$(boot_id)" ]; }
+
+# PID. Not by /proc/locks: that has everybody's, and takes long to read where some pod has very many.
+lock_of() {
+	for descriptor in "/proc/$1/fd/"*; do
+		# shellcheck disable=SC3013 # every sh of a host has it
+		[ "$slot_lock" -ef "$descriptor" ] || continue
+		case "$(cat "/proc/$1/fdinfo/${descriptor##*/}" 2>/dev/null)" in *lock:*) echo held ;; *pos:*) echo awaited ;; esac
+		return 0
+	done
+}
+
+# One that waits for the lock hears no TERM, and the machine would wait for it when it is shut down.
+stop() {
+	is_number "$1" && grep -qs -- "--lock-file=$slot_lock" "/proc/$1/cmdline" || return 0
+	case "$(lock_of "$1")" in
+	held) return 0 ;;
+	awaited) ;;
+	*) timeout 3 grep -qE -- "-> FLOCK +ADVISORY +WRITE $1 " /proc/locks || return 0 ;; # for a former one
+	esac
+	kill -KILL "$1"
 }
 
 # A trial that nobody carries out, for whatever reason. In a subshell: the kubelet must not inherit the lock.
@@ -255,6 +324,7 @@ is_given_certificates() {
 
 switch() {
 	! under_trial || { echo "$order is under trial" >&2; return 1; }
+	! hosted || { echo "the kubelet of a pod runs, with the current generation's settings" >&2; return 1; }
 	is_complete "$1" || { echo "the generation $1 is not complete" >&2; return 1; }
 	former=$(readlink "$dir/current") || former=$1
 	[ "$former" = "$1" ] || point previous "$former" || return 1
@@ -272,12 +342,15 @@ need_lock() {
 	lock "$@" || { echo "kubelet-slots: nothing was done: there is no lock on $run/kubelet.lock" >&2; return "$no_lock"; }
 }
 
-case "${1-} ${2-}" in
+case "${1-} ${2-}${3:+ $3}" in
 "carry-out ")
 	umask 077 # the kubelet's last words are root's
 	{ need_lock && carry_out; } || { status=$?; sleep 5; exit "$status"; } # systemd starts this again at once
 	;;
 "switch "?*) need_lock -w 20 && switch "$2" ;;
-"boot " | "start ") "$1" ;;
+"boot " | "start " | "hosted " | "aside ") "$1" ;;
+"start hosted "?*) become hosted "$3" ;;
+"stop "?*) stop "$2" ;;
+"lock "?*) ! is_number "$2" || lock_of "$2" ;;
 *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
 esac

@@ -20,7 +20,7 @@ from typing import Any
 from autarky.control.agents.manifests.operator import retired_name
 from autarky.control.base.own_objects import write
 from autarky.errors import Conflict
-from autarky.model.components import COMPONENTS, NAME_LABEL, WITH_STANDBY
+from autarky.model.components import COMPONENTS, MOVED, NAME_LABEL, WITH_STANDBY
 from autarky.parsing import parsed
 from autarky.ports import Kube, Object
 from autarky.render.values import SYSTEM, is_ours, metadata
@@ -35,11 +35,13 @@ _CONTROLLERS_OWN = ("deprecated.daemonset.template.generation", "deployment.kube
 async def retire(kube: Kube, component: str) -> None:
     """Save the workload, then delete it and its budget."""
     workload = await kube.get(APPS, COMPONENTS[component].kind, component, SYSTEM)
-    budget = await kube.get(*BUDGET, component, SYSTEM)
+    has_budget = component in WITH_STANDBY
+    budget = await kube.get(*BUDGET, component, SYSTEM) if has_budget else None
     if workload is not None:
         await _keep(kube, component, [obj for obj in (workload, budget) if obj is not None])
         await kube.delete(APPS, COMPONENTS[component].kind, component, SYSTEM)
-    await kube.delete(*BUDGET, component, SYSTEM)
+    if has_budget:
+        await kube.delete(*BUDGET, component, SYSTEM)
 
 
 async def bring_back(kube: Kube, component: str) -> bool:
@@ -58,7 +60,7 @@ async def bring_back(kube: Kube, component: str) -> bool:
 async def retired_workload(kube: Kube, wanted: Object) -> Object | None:
     """The retired workload of that name; None when it was not retired."""
     component = wanted["metadata"]["name"]
-    if component not in WITH_STANDBY:
+    if component not in MOVED:
         return None
     return next((obj for obj in await _kept(kube, component) if obj["kind"] == wanted["kind"]), None)
 
@@ -66,7 +68,7 @@ async def retired_workload(kube: Kube, wanted: Object) -> Object | None:
 async def forget_retired(kube: Kube, workload: Object) -> None:
     """The workload exists again: the saved copy is stale."""
     component = workload["metadata"]["name"]
-    if component in WITH_STANDBY:
+    if component in MOVED:
         await kube.delete("v1", "ConfigMap", retired_name(component), SYSTEM)
 
 

@@ -6,7 +6,7 @@ there: edits by others stand. Levels move as `up` moves them: `decide.moves` dec
 the standbys. What is not applied, and why, is in `unapplied`, for the status.
 
 Danger: retiring a workload is the one destructive act. It needs two witnesses for each standby (its node's agent and
-its pod), and the spec is read again right before.
+its pod), and the spec is read again right before. The kubelet's needs none (`decide.moves`).
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from autarky.control.base.operator_view import View, current
 from autarky.control.common.pods import is_ready, lacks_network
 from autarky.control.drift.decide import applied
 from autarky.control.drift.decide.owners import split_flags
+from autarky.control.kubelet.decide import hosted_report
 from autarky.control.levels import act as hosting
 from autarky.control.levels.decide import arguments
 from autarky.control.levels.decide import moves as levels
 from autarky.control.rollout.operator.rollouts import Rollouts
-from autarky.control.rollout.operator.workloads import TWO_SLOTS, pods_of, workload
+from autarky.control.rollout.operator.workloads import TWO_SLOTS, control_nodes, pods_of, workload
 from autarky.control.slots.decide.report import standby_serves
 from autarky.control.status.decide import Unapplied
-from autarky.model.cluster import Level
-from autarky.model.components import ETCD, WITH_STANDBY, Component
+from autarky.model.components import COMPONENTS, ETCD, KUBELET, WITH_STANDBY, Component
 from autarky.model.defaults import edition_in
+from autarky.model.levels import HostedLevels
 from autarky.ports import Clock, Kube, Object
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.values import CONTROL_PLANE_ACTIVE
 
+_KUBELET = COMPONENTS[KUBELET]
 LOOK_SECONDS = 1.0
 """Between two reconciles while a level moves."""
-LEVEL_NOT_BUILT = "0-4"
-"""A `selfHosted` that the CRD admits and that is not implemented yet."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Spec(ClusterController):
         self.unapplied.clear()
         self._judge_other_arguments(plane)
         self._judge_defaults(plane)
-        settled = self._refuses_level(plane) or await self._move_levels(plane)
+        settled = await self._move_levels(plane)
         for component in TWO_SLOTS:
             await self._give_arguments(plane, component)
         return None if settled else LOOK_SECONDS
@@ -75,20 +75,11 @@ class Spec(ClusterController):
 
     # --- what is not applied ---------------------------------------------------------------------------
 
-    def _refuses_level(self, plane: Object) -> bool:
-        """With the same message as for the cluster file. No level moves then: a move that has started stops."""
-        if plane["spec"]["selfHosted"] != LEVEL_NOT_BUILT:
-            return False
-        self._memory.clear()
-        sentence = f'selfHosted {LEVEL_NOT_BUILT} (the kubelet as a DaemonSet) is not built yet: use "1-4"'
-        self._note("selfHosted", "LevelNotSupported", sentence, refused=True)
-        return True
-
     def _judge_other_arguments(self, plane: Object) -> None:
         """Arguments of what runs on hosts and not from these workloads."""
         record = (applied.record_of(plane) or {}).get("spec", {}).get("componentArguments") or {}
         wanted = plane["spec"].get("componentArguments") or {}
-        ours = {*WITH_STANDBY, *([ETCD] if int(plane["spec"]["selfHosted"][0]) <= Level.ETCD else [])}
+        ours = {*WITH_STANDBY, KUBELET, *([ETCD] if self.view.hosts_etcd(plane) else [])}
         for name in sorted((record.keys() | wanted.keys()) - ours):
             if record.get(name) != wanted.get(name):
                 sentence = f"the arguments of {name} come from the cluster file: set them there and run `autarky up`"
@@ -106,16 +97,18 @@ class Spec(ClusterController):
     # --- levels ----------------------------------------------------------------------------------------
 
     async def _move_levels(self, plane: Object) -> bool:
-        """All are watched at the same time; they move one by one, in the order of `up`. Whether all is done."""
-        lowest = int(plane["spec"]["selfHosted"][0])
-        decisions = [(component, self._decide(component, lowest)) for component in TWO_SLOTS]
+        """All are watched at the same time; they move one by one, in the order of `up`: the kubelet, which runs them
+        all, goes before the others and comes after them. Whether all is done."""
+        wanted = HostedLevels.parse(plane["spec"]["selfHosted"])
+        order = (*TWO_SLOTS, _KUBELET) if wanted.kubelet else (_KUBELET, *TWO_SLOTS)
+        decisions = [(component, self._decide(component, wanted)) for component in order]
         for component, decision in decisions:
             match decision.step:
                 case levels.Step.BRING_BACK:
                     if await self._bring_back(component):
                         return False
                 case levels.Step.RETIRE:
-                    await self._retire(component, plane)
+                    await self._retire(component, plane, decision.sentence)
                     return False
                 case levels.Step.WAIT:
                     self._note(component.name, "LevelMoves", f"{component.name}: {decision.sentence}")
@@ -124,31 +117,50 @@ class Spec(ClusterController):
                     pass
         return True
 
-    def _decide(self, component: Component, lowest: int) -> levels.Decision:
+    def _decide(self, component: Component, wanted: HostedLevels) -> levels.Decision:
         memory = self._memory.get(component.name, levels.Memory())
-        decision = levels.decide(self._seen(component, lowest), memory, self.clock.monotonic())
+        decision = levels.decide(self._seen(component, wanted), memory, self.clock.monotonic())
         self._memory[component.name] = decision.memory
         return decision
 
-    def _seen(self, component: Component, lowest: int) -> levels.Seen:
+    def _seen(self, component: Component, wanted: HostedLevels) -> levels.Seen:
         live = workload(self.view, component)
         ends = live is not None and "deletionTimestamp" in live["metadata"]
         return levels.Seen(
-            hosted=lowest <= component.level,
+            hosted=wanted.hosts(component.level),
             workload=None if ends else live is not None,
-            leaving=len(pods_of(self.view, component, "hosted")),
-            turn=self._is_turn_of(component, lowest),
+            leaving=self._leaving(component),
+            turn=self._is_turn_of(component, wanted),
+            in_force=self._hosted_in_force() if component is _KUBELET else None,
             standbys={
-                node["metadata"]["name"]: self._standby_serves(component, node, lowest)
+                node["metadata"]["name"]: self._standby_serves(component, node, wanted.lowest)
                 for node in self.view.nodes.items.values()
                 if CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {})
             },
         )
 
-    def _is_turn_of(self, component: Component, lowest: int) -> bool:
+    def _leaving(self, component: Component) -> int:
+        """Of the kubelets those on control nodes that are Ready: no other node may hold up the levels."""
+        pods = pods_of(self.view, component, "hosted")
+        if component is not _KUBELET:
+            return len(pods)
+        there = self._ready_control_nodes()
+        return sum(1 for pod in pods if pod["spec"].get("nodeName") in there)
+
+    def _ready_control_nodes(self) -> dict[str, Object]:
+        nodes = {name: self.view.nodes.items[None, name] for name in control_nodes(self.view)}
+        return {name: node for name, node in nodes.items() if is_ready(node)}
+
+    def _hosted_in_force(self) -> set[str]:
+        """Of control nodes that are Ready; no other node may hold up the levels."""
+        ready = self._ready_control_nodes()
+        said = {name: hosted_report.read(node["metadata"]) for name, node in ready.items()}
+        return {name for name, one in said.items() if one is not None and one.state.is_of_node}
+
+    def _is_turn_of(self, component: Component, wanted: HostedLevels) -> bool:
         """Whether the components before it that are hosted each have a Ready pod."""
-        before = TWO_SLOTS[: TWO_SLOTS.index(component)]
-        hosted = [one for one in before if lowest <= one.level and workload(self.view, one) is not None]
+        before = TWO_SLOTS if component is _KUBELET else TWO_SLOTS[: TWO_SLOTS.index(component)]
+        hosted = [one for one in before if wanted.hosts(one.level) and workload(self.view, one) is not None]
         return all(any(is_ready(pod) for pod in pods_of(self.view, one, "hosted")) for one in hosted)
 
     def _standby_serves(self, component: Component, node: Object, lowest: int) -> bool | None:
@@ -160,13 +172,13 @@ class Spec(ClusterController):
         answers = is_ready(node) or lacks_network(node)  # what is meant runs on the host's network
         return answers and standby_serves(node, component.name, lowest)
 
-    async def _retire(self, component: Component, plane: Object) -> None:
+    async def _retire(self, component: Component, plane: Object, why: str) -> None:
         """The watched objects may be slightly stale: a request for the level that comes at this moment counts."""
         now = await self.kube.get(API_VERSION, plane["kind"], CONTROL_PLANE)
         if now is None or now["spec"]["selfHosted"] != plane["spec"]["selfHosted"]:
             return
         await hosting.retire(self.kube, component.name)
-        self.tell("its standby serves on every control node: the hosted workload is retired", f"{component.name} level")
+        self.tell(f"{why}: the hosted workload is retired", f"{component.name} level")
         self._note(component.name, "LevelMoves", f"{component.name}: its hosted pods are terminating")
 
     async def _bring_back(self, component: Component) -> bool:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autarky.control.base.controller import MANAGER, ClusterController
-from autarky.control.base.operator_view import KUBERNETES_SLICE, View, current, node_is_ready
+from autarky.control.base.operator_view import KUBERNETES_SLICE, View, current
 from autarky.control.common.pods import internal_address
+from autarky.control.common.shapes import node_is_ready
 from autarky.control.load_balancer.decide.endpoints import ControlNode, endpoints
 from autarky.control.load_balancer.manifests.endpoints import kubernetes_slice, slice_endpoints
 from autarky.model.endpoint import Endpoint

@@ -46,6 +46,10 @@ REST_SECONDS = 60
 wait for the script."""
 LOCK_SECONDS = 20
 """How long the script waits for its lock: each writer needs a second at most, a few on a slow disk."""
+TURN_SECONDS = 2
+"""Between two members of etcd that boot at once. From its kubelet's start to where it serves a member needs as long as
+the next one, but for half a second; without turns each waits for 7 s for each other one (etcd's ReqTimeout, at its
+initial check for corruption)."""
 NO_LOCK = 75
 """The script's exit status when it did nothing because it did not get its lock (EX_TEMPFAIL: try again)."""
 ACTIVATION_NAME = "[0-9a-f]" * 8
@@ -112,6 +116,7 @@ _PROGRAM = program(
     etcd_members=places.MEMBERS_FILE,
     etcd_client=_ETCDCTL,
     etcd_port=ports.ETCD_CLIENT,
+    etcd_peer_port=ports.ETCD_PEER,
     former_key=FORMER,
     components=" ".join(WITH_STANDBY),
     api=API_SERVER,
@@ -125,6 +130,7 @@ _PROGRAM = program(
     uid_mark=pods.ACTIVATION_UID,
     rest_seconds=REST_SECONDS,
     lock_seconds=LOCK_SECONDS,
+    turn_seconds=TURN_SECONDS,
     no_lock=NO_LOCK,
 )
 

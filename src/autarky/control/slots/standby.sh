@@ -1,6 +1,7 @@
 #!/bin/sh
 # Activates, withdraws and lists the standby static pods of the control plane. Written by autarky.
 #   standby boot                 before the kubelet starts: activate the API server, unless it answers on its own port
+#                                (at a boot in the turn of this member of etcd)
 #   standby boot-rest            the others that have a standby, unless the hosted ones answer within @REST_SECONDS@ s
 #   standby switch COMPONENT REVISION   make a complete revision the current one
 #   standby activate COMPONENT   a new activation of the current revision, unless one is in place
@@ -24,6 +25,7 @@ etcd_cluster="@ETCD_CLUSTER@" # the id of the cluster of its data
 etcd_members="@ETCD_MEMBERS@" # the addresses of all members
 etcd_client="@ETCD_CLIENT@"   # etcdctl and its credentials
 etcd_port=@ETCD_PORT@
+etcd_peer_port=@ETCD_PEER_PORT@
 former_key="@FORMER_KEY@" # in etcd: the clusters that it has replaced
 components="@COMPONENTS@"
 api=@API@
@@ -37,6 +39,7 @@ activation_mark="@ACTIVATION_MARK@"
 uid_mark="@UID_MARK@"
 rest_seconds=@REST_SECONDS@
 lock_seconds=@LOCK_SECONDS@
+turn_seconds=@TURN_SECONDS@
 no_lock=@NO_LOCK@ # exit status: nothing was done
 
 hosted_port() {
@@ -160,6 +163,22 @@ note_boot() {
 		mv "$run/.boot" "$run/boot"
 }
 
+# Of all members of etcd, in the order of their names.
+member_addresses() { sed -n 's/.*"address": "\([0-9.]*\)".*/\1/p' "$etcd_members" 2>/dev/null; }
+
+# A member of etcd asks each other one for a hash before it serves, and waits for 7 s for one that has begun and does not
+# serve yet: after a power cut of all, each for every other one. So they begin in the order of their names, each behind
+# those before it that have not begun. Where all others run, nobody waits.
+take_turn() {
+	[ ! -f "$run/boot" ] || return 0
+	own=$(sed -n 's#.*--listen-peer-urls=https://\([0-9.]*\):.*#\1#p' "$manifests"/etcd-* 2>/dev/null | head -n 1)
+	seconds=0
+	for address in $(member_addresses); do
+		if [ "$address" = "$own" ]; then sleep "$seconds"; return 0; fi
+		timeout 1 bash -c "exec 3<>/dev/tcp/$address/$etcd_peer_port" 2>/dev/null || seconds=$((seconds + turn_seconds))
+	done
+}
+
 # `up` was interrupted between removing one and writing the other. A member without data has left the cluster.
 restore_etcd() {
 	[ -d "$etcd_member/wal" ] && whole "$etcd_former" && [ ! -e "$etcd_fence" ] || return 0
@@ -199,8 +218,7 @@ release_etcd() {
 # The agent looks for that, too, later, and moves the data aside.
 leave_former() {
 	own=$(cat "$etcd_cluster" 2>/dev/null) && [ -n "$own" ] || return 0
-	# shellcheck disable=SC2013 # addresses are words
-	for address in $(sed -n 's/.*"address": "\([0-9.]*\)".*/\1/p' "$etcd_members" 2>/dev/null); do
+	for address in $(member_addresses); do
 		said=$($etcd_client --endpoints="https://$address:$etcd_port" get "$former_key" --print-value-only 2>/dev/null)
 		case "$said" in *"\"$own\""*) ;; *) continue ;; esac
 		need_lock
@@ -237,7 +255,7 @@ activate_silent() { answers "$(hosted_port "$1")" || activate "$1"; }
 
 case "${1-}" in
 list | outdated) "$1" ;;
-boot) lock || echo "going on without the lock: the kubelet is waiting" >&2; boot ;;
+boot) take_turn; lock || echo "going on without the lock: the kubelet is waiting" >&2; boot ;;
 boot-rest) boot_rest ;;
 restore-etcd) need_lock; restore_etcd ;;
 fence-etcd) need_lock; fence_etcd ;;

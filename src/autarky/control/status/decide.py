@@ -14,13 +14,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from autarky.control.kubelet.decide import telling
+from autarky.model.components import JUDGED_ADD_ONS, KUBELET
+
 Object = dict[str, Any]
 NOTHING = "Nothing"
 NOT_SEEN = "NotSeen"
 SPEC_APPLIED = "SpecApplied"
 """The condition that says what of the spec is not applied yet, and why."""
+KUBELETS_CURRENT = "KubeletsCurrent"
+"""The condition that says whether each kubelet has what is wanted of it; absent where nothing is."""
 WORKERS_NOT_READY = "WorkersNotReady"
 """The reason of Ready where nothing is wrong but what workers say of themselves."""
+ADD_ONS_ON_TRIAL = "AddOnsOnTrial"
+"""The reason of RolloutsSettled where nothing is on trial but add-ons, or hosted kubelets, which come on top of the
+hosts': whoever uses DNS or the pod network could keep them so, and a hosted kubelet may wait for its turn, or be in
+force nowhere, for ever."""
+_HOLD_UP_NOTHING = JUDGED_ADD_ONS | {KUBELET}
 WORKERS_NOT_RENEWED = "WorkersNotRenewed"
 """The same of CertificatesCurrent."""
 MOST_SENTENCES = 10
@@ -119,7 +129,7 @@ def status(
     layers: Sequence[Layer] | Unseen,
     nodes: Sequence[NodeSlots] | Unseen,
     rollouts: Sequence[Rollout] | Unseen,
-    on_trial: Sequence[str],
+    on_trial: Sequence[str] | Unseen,
     drift: Sequence[str] | Unseen,
     spec: Sequence[Unapplied],
     etcd: EtcdMembers | Unseen | None = None,
@@ -130,22 +140,24 @@ def status(
     version: str = "",
     former_version: str = "",
     upgrade: Object | None = None,
+    kubelets: telling.Told | None = None,
     backups: Sequence[str] | None = None,
     old_defaults: str | Unseen = "",
     generation: int,
     before: Mapping[str, Any],
     now: str,
 ) -> Object:
-    """The complete status. `on_trial`: the components whose revision is not known to be healthy yet; `drift`: a
-    sentence for each edit by others; `etcd`: None where its members are not described by EtcdMembers; `labels`: a
-    sentence for each node that is not yet what its labels say; `expiry`: None where no node reports any;
-    `backups`: a sentence for each schedule whose backups are overdue, None where there are no schedules;
-    `controllers`: what is reported of level 3 to the node agents; `old_defaults`: a sentence on the new defaults that
-    the cluster lacks; `version`: that the control plane has had completely last, `former_version` the one before, and
-    `upgrade`: as `control.upgrade.decide.reported` has it; `generation`: of the observed spec; `now`: RFC 3339."""
+    """The complete status. `on_trial`: the components whose revision is not known to be healthy yet, judged or not;
+    `drift`: a sentence for each edit by others; `etcd`: None where its members are not described by EtcdMembers;
+    `labels`: a sentence for each node that is not yet what its labels say; `expiry`: None where no node reports any;
+    `backups`: a sentence for each schedule whose backups are overdue, None where there are no schedules; `controllers`:
+    what is reported of level 3 to the node agents; `old_defaults`: a sentence on the new defaults that the cluster
+    lacks; `version`: that the control plane has had completely last, `former_version` the one before, and `upgrade`: as
+    `control.upgrade.decide.reported` has it; `kubelets`: None where nothing is asked of them; `generation`: of the
+    observed spec; `now`: RFC 3339."""
     found = [
         *_conditions(("Ready",), lambda *seen: [_ready(*seen)], layers, nodes),
-        _settled(on_trial),
+        *_conditions(("RolloutsSettled",), lambda seen: [_settled(seen)], on_trial),
         *_conditions(("RolledBack", "RolloutFailed"), lambda seen: [_rolled_back(seen), _failed(seen)], rollouts),
         *_conditions(("Drifted",), lambda seen: [_drifted(seen)], drift),
         _applied([*spec, *_refused(etcd)]),
@@ -155,12 +167,14 @@ def status(
         *_conditions(("CertificatesCurrent",), lambda seen: [_certificates(seen)], expiry),
         *_conditions(("BackupsCurrent",), lambda seen: [_backups(seen)], backups),
         *_conditions(("DefaultsCurrent",), lambda seen: [_defaults(seen)], old_defaults),
+        *_conditions((KUBELETS_CURRENT,), lambda seen: [_kubelets(seen)], kubelets),
     ]
     return {
         "observedGeneration": generation,
         **({"version": version} if version else {}),
         **({"formerVersion": former_version} if former_version else {}),
         **({"upgrade": upgrade} if upgrade else {}),
+        **({"kubelets": telling.status(kubelets)} if kubelets is not None else {}),
         **_in_force(etcd, before),
         "layers": _kept(before, "layers") if isinstance(layers, Unseen) else _layers(layers),
         "nodes": _kept(before, "nodes") if isinstance(nodes, Unseen) else _nodes(nodes),
@@ -225,7 +239,8 @@ def _settled(on_trial: Sequence[str]) -> Condition:
     if on_trial:
         what = ", ".join(sorted(on_trial))
         message = f"{what}: a new revision is on trial; until it has proved healthy, the last good one is kept"
-        return Condition("RolloutsSettled", False, "OnTrial", message)
+        reason = ADD_ONS_ON_TRIAL if _HOLD_UP_NOTHING.issuperset(on_trial) else "OnTrial"
+        return Condition("RolloutsSettled", False, reason, message)
     return Condition("RolloutsSettled", True, "Judged", "no revision of the control plane or of an add-on is on trial")
 
 
@@ -310,6 +325,15 @@ def _defaults(old: str) -> Condition:
     if old:
         return Condition("DefaultsCurrent", False, "OlderEdition", old)
     return Condition("DefaultsCurrent", True, "Newest", "the cluster has the defaults that a new one would get")
+
+
+def _kubelets(told: telling.Told) -> Condition:
+    if told.is_current:
+        return Condition(KUBELETS_CURRENT, True, "Current", "every kubelet has what is wanted of it")
+    stopped = bool(told.failed or told.hosted.behind) or any(pool.stopped for pool in told.pools)
+    moving = bool(told.changing or told.waits)
+    reason = "NotUnderstood" if told.trouble else "Failed" if stopped else "Changing" if moving else "Held"
+    return Condition(KUBELETS_CURRENT, False, reason, telling.sentence(told))
 
 
 def _as_labelled(labels: Sequence[str]) -> Condition:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -11,30 +11,33 @@ from typing import ClassVar, TypeVar
 
 from autarky.control.backup.operator import Schedules
 from autarky.control.base.controller import ClusterController
-from autarky.control.base.operator_view import View, current, node_is_ready
+from autarky.control.base.operator_view import View, current
 from autarky.control.base.shield import unforeseen
 from autarky.control.certificates import decide as certificates
 from autarky.control.cluster_file.decide import defaults
 from autarky.control.common.pods import has_ended, is_ready, is_what_it_says, node_of
-from autarky.control.common.shapes import within
+from autarky.control.common.shapes import node_is_ready, within
 from autarky.control.control_nodes.operator.roles import ControlNodes
 from autarky.control.drift.decide import applied
 from autarky.control.drift.decide.field_owners import edits
 from autarky.control.etcd.operator.members import EtcdMembers
 from autarky.control.etcd.operator.template import EtcdTemplate
+from autarky.control.kubelet.decide import hosted_report
+from autarky.control.kubelet.operator.kubelets import Kubelets
 from autarky.control.leadership.decide import reported as level_3_reported
 from autarky.control.levels.operator import Spec, not_understood
 from autarky.control.rollout.decide.good_revision import content_of
 from autarky.control.rollout.decide.verdict import Verdict
 from autarky.control.rollout.operator.last_good import LastGood
 from autarky.control.rollout.operator.rollouts import Rollouts
-from autarky.control.rollout.operator.workloads import JUDGED, TWO_SLOTS, control_nodes, workload
+from autarky.control.rollout.operator.workloads import JUDGED, TWO_SLOTS, control_nodes, judged_workload, workload
 from autarky.control.slots.decide import report as node_slots
 from autarky.control.status import decide as plane_status
 from autarky.control.upgrade.operator.upgrade import Upgrade
 from autarky.model.cluster import Level
 from autarky.model.components import (
     COMPONENTS,
+    HOST,
     HOSTED,
     KUBE_PROXY,
     KUBELET,
@@ -69,6 +72,7 @@ class PlaneStatus(ClusterController):
     control_nodes: ControlNodes
     backups: Schedules
     upgrade: Upgrade
+    kubelets: Kubelets
     name: ClassVar[str] = "status"
 
     async def reconcile(self) -> None:
@@ -94,7 +98,7 @@ class PlaneStatus(ClusterController):
             looks.at(lambda: list(_layers(view))),
             looks.at(lambda: _node_slots(view)),
             looks.at(lambda: _failures(self.rollouts)),
-            [name for name, (verdict, _) in self.rollouts.verdicts.items() if verdict is Verdict.WAIT],
+            looks.at(lambda: _on_trial(view, self.rollouts)),
             looks.at(lambda: _drift(view)),
             [*self.spec.unapplied.values(), *self.template.unapplied, *self.upgrade.unapplied],
             self.etcd.seen,
@@ -104,6 +108,7 @@ class PlaneStatus(ClusterController):
             version="" if self.upgrade.version is None else str(self.upgrade.version),
             former_version="" if self.upgrade.former is None else str(self.upgrade.former),
             upgrade=self.upgrade.of_status,
+            kubelets=self.kubelets.told,
             backups=self.backups.seen,
             old_defaults=looks.at(lambda: _old_defaults(plane)),
             generation=plane["metadata"]["generation"],
@@ -131,13 +136,10 @@ class _Looks:
 
 
 def _layers(view: View) -> Iterator[plane_status.Layer]:
-    kubelets = list(view.nodes.items.values())
-    versions = sorted({node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "") for node in kubelets})
-    away = [node["metadata"]["name"] for node in kubelets if not node_is_ready(node)]
-    workers = {node["metadata"]["name"] for node in kubelets} - control_nodes(view)
-    one_takes_none = any(_takes_no_pods(node) for node in kubelets if node["metadata"]["name"] in workers)
-    ready, excused = len(kubelets) - len(away), len(workers & set(away))
-    yield plane_status.Layer(0, KUBELET, "host", ready, len(kubelets), _shown(filter(None, versions)), excused)
+    nodes = list(view.nodes.items.values())
+    workers = {node["metadata"]["name"] for node in nodes} - control_nodes(view)
+    one_takes_none = any(_takes_no_pods(node) for node in nodes if node["metadata"]["name"] in workers)
+    yield from _kubelets(nodes, workers)
     for (component, slot), pods in _by_slot(view).items():
         images = sorted({pod["spec"]["containers"][0]["image"].rpartition(":")[2] for pod in pods})
         lacking = [pod for pod in pods if not is_ready(pod)]
@@ -146,6 +148,24 @@ def _layers(view: View) -> Iterator[plane_status.Layer]:
             excused += sum(1 for pod in lacking if node_of(pod) is None)  # it waits for that one, to be apart
         level, total = COMPONENTS[component].level, len(pods)
         yield plane_status.Layer(level, component, slot, total - len(lacking), total, _shown(images), excused)
+
+
+def _kubelets(nodes: Iterable[Object], workers: Collection[str]) -> Iterator[plane_status.Layer]:
+    """Level 0, by the slot that is in force on each node, as that reports. Its pods say no more than that."""
+    for slot, kubelets in _nodes_by_slot(nodes).items():
+        versions = sorted({node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "") for node in kubelets})
+        away = [node["metadata"]["name"] for node in kubelets if not node_is_ready(node)]
+        ready, excused = len(kubelets) - len(away), len(set(workers) & set(away))
+        yield plane_status.Layer(0, KUBELET, slot, ready, len(kubelets), _shown(filter(None, versions)), excused)
+
+
+def _nodes_by_slot(nodes: Iterable[Object]) -> dict[str, list[Object]]:
+    """Without a slot in which there is none, but for the host's where there are no nodes."""
+    found: dict[str, list[Object]] = {HOST: [], HOSTED: []}
+    for node in nodes:
+        said = hosted_report.read(node["metadata"])
+        found[HOSTED if said is not None and said.state.is_of_node else HOST].append(node)
+    return {slot: of_it for slot, of_it in found.items() if of_it or (slot == HOST and not found[HOSTED])}
 
 
 def _takes_no_pods(node: Object) -> bool:
@@ -166,7 +186,7 @@ def _by_slot(view: View) -> dict[tuple[str, str], list[Object]]:
     for pod in view.pods.items.values():
         labels = pod["metadata"].get("labels") or {}
         component = labelled(labels)
-        if component is None or has_ended(pod) or "deletionTimestamp" in pod["metadata"]:
+        if component is None or component.name == KUBELET or has_ended(pod) or "deletionTimestamp" in pod["metadata"]:
             continue
         of_its_node = component.name == LOAD_BALANCER or is_what_it_says(pod, where)
         slot = component.slot_of(labels)
@@ -204,7 +224,7 @@ def reported_of_level_3(view: View, rollouts: Rollouts) -> dict[str, level_3_rep
     for component in TWO_SLOTS:
         if component.leads_by_lease and workload(view, component) is not None:
             kept = rollouts.kept.get(component.name) or LastGood()
-            candidates = level_3_reported.candidates(view.pods.items.values(), ready, component.name)
+            candidates = level_3_reported.candidates(view.pods_named(component.name), ready, component.name)
             content = "" if kept.template is None else content_of(kept.template, kept.objects)
             found[component.name] = level_3_reported.Reported(candidates, kept.record.good or "", content)
     return found
@@ -242,6 +262,16 @@ def _drift(view: View) -> list[str]:
         for live, comparison in found
         for edit in edits(f"{live['kind']} {live['metadata']['name']}", comparison.drifted, live)
     ]
+
+
+def _on_trial(view: View, rollouts: Rollouts) -> list[str] | plane_status.Unseen:
+    """The components that are there, and not judged: also those of which this operator has not come to a verdict."""
+    if not current([view.daemon_sets, view.deployments]):
+        return plane_status.Unseen("what the operator sees of the workloads may be stale")
+    live = {one.name: judged_workload(view, one) for one in JUDGED}
+    there = [name for name, one in live.items() if one is not None and "deletionTimestamp" not in one["metadata"]]
+    verdicts = {name: verdict for name, (verdict, _) in rollouts.verdicts.items()}
+    return [name for name in there if verdicts.get(name, Verdict.WAIT) is Verdict.WAIT]
 
 
 def _failures(rollouts: Rollouts) -> list[plane_status.Rollout]:

@@ -19,8 +19,9 @@ from autarky.engine.phase import Change, Warn
 from autarky.errors import CommandFailed, UserError
 from autarky.etcd.tools import EtcdTools
 from autarky.model import patience
-from autarky.model.cluster import Level, Node
+from autarky.model.cluster import Node
 from autarky.model.etcd_members import client_url, peer_url
+from autarky.model.levels import HostedLevels, Level
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_joining import JOIN_SECONDS, addresses_of, admitted, promoted, wait
 from autarky.phases.etcd_pods import static_pods
@@ -153,8 +154,8 @@ async def _unfence(context: Context, node: Node) -> None:
 
 async def _is_hosted(context: Context) -> bool:
     plane = await context.kube().get(API_VERSION, "ControlPlane", "cluster")
-    level = str(((plane or {}).get("spec") or {}).get("selfHosted") or context.cluster.self_hosted_text)
-    return int(level[0]) <= Level.ETCD
+    text = str(((plane or {}).get("spec") or {}).get("selfHosted") or context.cluster.self_hosted_text)
+    return HostedLevels.parse(text).hosts(Level.ETCD)
 
 
 async def _wanted(context: Context) -> set[str]:

@@ -13,9 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autarky.control.addons import health, on_workers
-from autarky.control.base.operator_view import node_is_ready
 from autarky.control.common.pods import NO_NETWORK, is_ready, lacks_network, pressure
-from autarky.control.common.shapes import condition, conditions
+from autarky.control.common.shapes import condition, conditions, node_is_ready
 from autarky.control.common.slim import MOST_ITEMS, slim_pod
 from autarky.control.rollout.decide.limits import seconds_to_ready
 from autarky.control.upgrade.decide import checks_of_nodes

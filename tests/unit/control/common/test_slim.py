@@ -17,6 +17,7 @@ from autarky.control.admission.decide.approval import CLIENT_SIGNER
 from autarky.control.common.pods import MIRROR, is_mirror, is_ready, is_what_it_says
 from autarky.control.common.slim import MOST_LETTERS, MOST_OF_A_REQUEST, bare, slim_pod, slim_request
 from autarky.errors import UserError
+from fakes.changed import changed
 
 Object = dict[str, Any]
 MANY = 20_000
@@ -43,26 +44,17 @@ def a_pod(*, mirror: bool = True, ready: str = "True", labels: Mapping[str, str]
     }
 
 
-def _with(pod: Object, *path: str, value: Any) -> Object:
-    changed = deepcopy(pod)
-    place = changed
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
-    return changed
-
-
 GROWN = {
-    "tolerations": _with(a_pod(), "spec", "tolerations", value=[{"key": "a"}] * MANY),
-    "containers": _with(a_pod(), "spec", "containers", value=[{"name": f"c{n}", "image": "x"} for n in range(MANY)]),
-    "an image": _with(a_pod(), "spec", "containers", value=[{"name": "etcd", "image": "x" * MANY}] * 30),
-    "labels": _with(a_pod(), "metadata", "labels", value={f"l{n}": "x" for n in range(MANY)}),
-    "annotations": _with(a_pod(), "metadata", "annotations", value={MIRROR: "x" * MANY}),
-    "managed fields": _with(a_pod(), "metadata", "managedFields", value=[{"manager": "x"}] * MANY),
-    "finalizers": _with(a_pod(), "metadata", "finalizers", value=["example.org/x"] * MANY),
-    "owners": _with(a_pod(), "metadata", "ownerReferences", value=[OWNER] * MANY),
-    "conditions": _with(a_pod(), "status", "conditions", value=[{"type": "Ready", "status": "True"}] * MANY),
-    "statuses": _with(a_pod(), "status", "containerStatuses", value=[{"name": "x"}] * MANY),
+    "tolerations": changed(a_pod(), "spec", "tolerations", to=[{"key": "a"}] * MANY),
+    "containers": changed(a_pod(), "spec", "containers", to=[{"name": f"c{n}", "image": "x"} for n in range(MANY)]),
+    "an image": changed(a_pod(), "spec", "containers", to=[{"name": "etcd", "image": "x" * MANY}] * 30),
+    "labels": changed(a_pod(), "metadata", "labels", to={f"l{n}": "x" for n in range(MANY)}),
+    "annotations": changed(a_pod(), "metadata", "annotations", to={MIRROR: "x" * MANY}),
+    "managed fields": changed(a_pod(), "metadata", "managedFields", to=[{"manager": "x"}] * MANY),
+    "finalizers": changed(a_pod(), "metadata", "finalizers", to=["example.org/x"] * MANY),
+    "owners": changed(a_pod(), "metadata", "ownerReferences", to=[OWNER] * MANY),
+    "conditions": changed(a_pod(), "status", "conditions", to=[{"type": "Ready", "status": "True"}] * MANY),
+    "statuses": changed(a_pod(), "status", "containerStatuses", to=[{"name": "x"}] * MANY),
 }
 
 
@@ -112,7 +104,7 @@ def test_all_that_is_read_of_a_static_pod_is_as_it_was(
 
 
 def test_a_pod_that_a_controller_made_is_kept_as_its_template_has_it_while_it_may_run() -> None:
-    pod = _with(a_pod(mirror=False, labels={"a": "b"}), "spec", "tolerations", value=[{"key": "a"}])
+    pod = changed(a_pod(mirror=False, labels={"a": "b"}), "spec", "tolerations", to=[{"key": "a"}])
     assert slim_pod(pod) == pod
 
 
@@ -130,7 +122,7 @@ WRITTEN = {
 @pytest.mark.parametrize("written", WRITTEN)
 def test_what_a_kubelet_writes_of_a_pod_of_a_controller_is_kept_within_bounds(written: str) -> None:
     where, name, value = WRITTEN[written]
-    pod = _with(a_pod(mirror=False), where, name, value=value)
+    pod = changed(a_pod(mirror=False), where, name, to=value)
     kept = slim_pod(pod)
     assert len(json.dumps(kept)) < ENOUGH < len(json.dumps(pod))
     assert kept["spec"] == pod["spec"]
@@ -138,7 +130,7 @@ def test_what_a_kubelet_writes_of_a_pod_of_a_controller_is_kept_within_bounds(wr
 
 def test_of_a_pod_that_has_ended_little_is_kept_and_why_it_did() -> None:
     """A ReplicaSet makes another one at once, for each that a worker says has failed."""
-    pod = _with(a_pod(mirror=False), "status", value={"phase": "Failed", "reason": "Evicted", "message": "no room"})
+    pod = changed(a_pod(mirror=False), "status", to={"phase": "Failed", "reason": "Evicted", "message": "no room"})
     pod["spec"]["volumes"] = [{"name": f"v{n}", "emptyDir": {}} for n in range(MANY)]
     kept = slim_pod(pod)
     assert len(json.dumps(kept)) < ENOUGH
@@ -205,7 +197,7 @@ def test_a_request_that_is_too_long_cannot_be_read_whatever_a_part_of_it_says() 
 
 
 def test_an_images_name_is_kept_as_far_as_a_registry_would_take_it() -> None:
-    [container] = slim_pod(_with(a_pod(), "spec", "containers", value=[{"name": "etcd", "image": "y" * 9000}]))["spec"][
+    [container] = slim_pod(changed(a_pod(), "spec", "containers", to=[{"name": "etcd", "image": "y" * 9000}]))["spec"][
         "containers"
     ]
     assert container == {"name": "etcd", "image": "y" * MOST_LETTERS}

@@ -44,7 +44,7 @@ from autarky.phases.context import with_first_leaves
 from autarky.pki import PkiStore
 from autarky.pki.issue import alternative_names
 from autarky.ports import Object
-from autarky.render.crds import control_plane_crd
+from autarky.render.crds import API_VERSION, CONTROL_PLANE, control_plane_crd
 from autarky.render.kubeconfig import bootstrap_kubeconfig
 from autarky.render.node_marker import node_marker
 from autarky.render.objects import agent_parts, parts
@@ -215,6 +215,10 @@ class Scene:
     async def _operate(self) -> None:
         self.operator_clock.ahead += 6
         await self.control_nodes.reconcile()
+
+    async def says(self, levels: str) -> None:
+        """The ControlPlane."""
+        await self.kube.patch(API_VERSION, "ControlPlane", CONTROL_PLANE, {"spec": {"selfHosted": levels}})
 
     async def become(self) -> None:
         await self.label(NODE)
@@ -507,6 +511,13 @@ async def test_of_a_dead_machine_a_removed_member_counts_as_gone_though_its_pod_
     scene.phases[NODE] = "Removed"
     await scene.operator_rounds(3)
     assert not await scene.has_fact()
+
+
+@pytest.mark.parametrize(("levels", "lowest"), [("0-4", 1), ("02-4", 2)])
+async def test_a_hosted_kubelet_is_not_the_lowest_level_that_a_node_remembers(scene: Scene, levels: str, lowest: int):
+    await scene.says(levels)
+    await scene.become()
+    assert slots_on_disk.wanted_level() == lowest
 
 
 async def test_back_and_forth(scene: Scene):

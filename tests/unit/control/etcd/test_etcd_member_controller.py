@@ -390,18 +390,18 @@ async def test_where_etcd_is_not_hosted_nothing_is_written(world: World) -> None
     assert await world.kube.list(API_VERSION, KIND) == []
 
 
-@pytest.mark.parametrize("hosted", [False, True])
-async def test_a_level_that_is_not_built_leaves_etcd_as_it_is(world: World, hosted: bool) -> None:
+@pytest.mark.parametrize(("levels", "members"), [("0-4", 2), ("02-4", 0)])
+async def test_with_the_kubelet_hosted_there_are_members_only_where_etcd_is_as_well(
+    world: World, levels: str, members: int
+) -> None:
     control(world, "n1")
+    plane = await world.kube.get(API_VERSION, "ControlPlane", "cluster")
+    assert plane is not None
+    world.kube.put({**plane, "spec": {**plane["spec"], "selfHosted": levels}})
     async with duty_of(world) as duty:
-        if hosted:
-            await rounds(duty)
-        plane = await world.kube.get(API_VERSION, "ControlPlane", "cluster")
-        assert plane is not None
-        world.kube.put({**plane, "spec": {**plane["spec"], "selfHosted": "0-4"}})
+        await rounds(duty)
         control(world, "n2")
         await asyncio.sleep(1)
         await rounds(duty)
-        assert (duty.seen is not None) == hosted
-    members = await world.kube.list(API_VERSION, KIND)
-    assert len(members) == (2 if hosted else 0)
+        assert (duty.seen is not None) == bool(members)
+    assert len(await world.kube.list(API_VERSION, KIND)) == members

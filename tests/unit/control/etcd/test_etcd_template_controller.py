@@ -141,6 +141,17 @@ async def test_where_level_1_is_not_hosted_nothing_is_written(world: World) -> N
         assert await wanted(world) == {None}
 
 
+@pytest.mark.parametrize(("levels", "follows"), [("0-4", True), ("02-4", False)])
+async def test_with_the_kubelet_hosted_etcd_follows_only_where_it_is_as_well(
+    world: World, levels: str, follows: bool
+) -> None:
+    async with controller_of(world) as controller:
+        first = await all_run(world, controller)
+        await asks(world, selfHosted=levels, componentArguments={"etcd": {"v": "1"}})
+        await passes(controller)
+        assert (await wanted(world) != {first}) == follows
+
+
 async def test_a_member_that_should_leave_neither_gets_a_revision_nor_is_waited_for(world: World) -> None:
     live = await world.kube.get(API_VERSION, KIND, "n3")
     assert live is not None

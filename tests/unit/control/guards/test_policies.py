@@ -10,6 +10,7 @@ from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.guards.manifests import all as admission
 from autarky.control.guards.manifests import nodes as guards
 from autarky.control.guards.manifests.policies import POLICY
+from autarky.control.kubelet.decide import hosted_report
 from autarky.render.values import SYSTEM, Inputs, Object
 from unit.render.rendered import EVERY_LEVEL, objects, static_pods
 
@@ -48,3 +49,16 @@ def test_our_pods_are_where_their_priority_is_let_through(inputs: Inputs) -> Non
 @pytest.mark.parametrize("inputs", EVERY_LEVEL, ids=lambda inputs: inputs.cluster.self_hosted.name)
 def test_no_static_pod_of_ours_has_anti_affinity(inputs: Inputs) -> None:
     assert [pod["metadata"]["name"] for pod in static_pods(inputs) if "affinity" in pod["spec"]] == []
+
+
+def test_what_a_node_reports_of_its_hosted_kubelet_is_its_own_and_the_turn_is_not() -> None:
+    """All others of ours are orders: the policy names those that are none."""
+    assert hosted_report.ANNOTATION in guards.REPORTS
+    assert hosted_report.TURN.startswith("autarky.dev/")
+    assert hosted_report.TURN not in guards.REPORTS
+    (orders,) = [
+        one for one in admission.objects() if one["kind"] == POLICY and one["metadata"]["name"] == guards.ORDERS
+    ]
+    conditions = " ".join(one["expression"] for one in orders["spec"]["matchConditions"])
+    assert f"'{hosted_report.ANNOTATION}'" in conditions
+    assert hosted_report.TURN not in conditions

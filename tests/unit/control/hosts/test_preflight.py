@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autarky.control.hosts.decide.preflight import CHECKS, GIB, MIB, checks
+from autarky.control.hosts.decide.preflight import CHECKS, GIB, MIB, checks, needed_ports
 from autarky.model.cluster import CertificateSettings, Cni, ExternalEtcd, HostRef, Network
 from fakes.clusters import a_cluster, facts_of
 
@@ -106,6 +106,13 @@ def test_a_worker_needs_fewer_ports_and_external_etcd_none_of_its_own():
     busy = replace(facts_of(two)["n2"], listening_ports=frozenset({2379, 7443, 10257}))
     assert [f for f in checks(two, {"n2": busy}) if f.name == "ports"] == []
     assert found(a_cluster(external_etcd=EXTERNAL), listening_ports=frozenset({2379})) == []
+
+
+def test_a_hosted_kubelet_needs_a_port_of_its_own_on_every_node():
+    cluster = a_cluster(workers=1)
+    hosting = replace(cluster, hosts_kubelet=True)
+    for node in cluster.nodes:
+        assert needed_ports(hosting, node) - needed_ports(cluster, node) == {10247}
 
 
 def test_our_own_ports_are_no_surprise_on_a_host_that_is_ours():

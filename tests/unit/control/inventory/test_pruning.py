@@ -21,6 +21,7 @@ from autarky.control.inventory.decide.pruning import (
     decide,
     obsolete,
 )
+from autarky.model.components import MOVED
 from autarky.render.objects import agent_parts, parts
 from autarky.render.values import MANAGED_BY, Object
 from unit.render.rendered import EVERY_LEVEL
@@ -100,7 +101,7 @@ def test_nothing_of_the_control_plane_is_ever_deleted(inputs) -> None:
     for part, obj in rendered:
         for name in (part.name, "another"):
             fate = decide(entry_of(name, obj), Seen(obj)).fate
-            if part.name in CONTROL_PLANE_PARTS:
+            if part.name in CONTROL_PLANE_PARTS or obj["metadata"]["name"] in MOVED:
                 assert fate is not Fate.DELETE, obj
             elif part.name in ("coredns", "flannel") and name == part.name:
                 assert fate is Fate.DELETE, obj

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
+from autarky.control.kubelet.decide.own import SPARE
 from autarky.control.kubelet.manifests import files
-from autarky.control.kubelet.node.staging import RESERVE, Source, Staging, Wanted
+from autarky.control.kubelet.node.staging import Source, Staging, Wanted
 from fakes.image_files import FakeImageFiles
 
 KUBELET, RUNTIME = "autarky.dev/kubelet:v1.37.1", "autarky.dev/runtime:2.3.7-1.4.0"
@@ -22,7 +23,6 @@ IMAGES = {
 }
 SETTINGS = {
     files.CONFIG: b'{"kind": "KubeletConfiguration"}\n',
-    "conf.d/50-pool.conf": b"{}\n",
     files.ARGUMENTS: b"--config=/var/lib/autarky/kubelet/current/config.json\n",
 }
 
@@ -31,7 +31,7 @@ async def says_its_version(program: Path) -> str:
     return program.read_text().split()[2]
 
 
-def a_staging(root: Path, images: FakeImageFiles | None = None, *, free: int = 10 * RESERVE) -> Staging:
+def a_staging(root: Path, images: FakeImageFiles | None = None, *, free: int = 10 * SPARE) -> Staging:
     images = images or FakeImageFiles({image: dict(content) for image, content in IMAGES.items()})
     return Staging(images, root, free=lambda _: free, version_of=says_its_version)
 

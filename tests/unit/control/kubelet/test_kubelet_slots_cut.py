@@ -111,12 +111,15 @@ def test_the_reason_is_that_of_the_way_back_if_it_had_begun(tmp_path, verb):
     node.restarts()
     node.ok(verb)
     assert node.read("result")["why"] == "the machine restarted before it was proven"
+    assert node.read("result")["boot"] == node.boot_id, "who asked in another one sees that it was interrupted"
     node = asked(tmp_path / "two", keeps_exiting)
     node.run("carry-out", kill=f"ln -s {FORMER} {node.kubelets}/.next")
-    assert node.read("trial")["phase"] == "back"
+    trial = node.read("trial")
+    assert trial["phase"] == "back"
     node.restarts()
     node.ok(verb)
     assert node.read("result")["why"] == "the kubelet has exited 3 times"
+    assert node.read("result")["boot"] == trial["boot"] != node.boot_id, "the restart has interrupted nothing"
 
 
 def test_boot_touches_no_trial_of_its_own_boot(tmp_path):
@@ -172,7 +175,9 @@ def test_the_kubelet_gets_the_arguments_of_its_generation_as_they_are(tmp_path):
     node = Node(tmp_path)
     (node.kubelets / FORMER / "arguments").write_text("--a=b c\n--d=$HOME\\n 'e'\n\n--last=x")
     bootstrap = f"--bootstrap-kubeconfig={tmp_path}/etc/bootstrap-kubelet.conf"
-    assert node.ok("start").splitlines() == [FORMER, bootstrap, "--a=b c", "--d=$HOME\\n 'e'", "", "--last=x"]
+    config = f"--config={node.kubelets}/{FORMER}/config.json"
+    given = ["--a=b c", "--d=$HOME\\n 'e'", "", "--last=x"]
+    assert node.ok("start").splitlines() == [FORMER, config, bootstrap, *given]
 
 
 KEY, AGENT = "etc/pki/ca.key", "etc/manifests/node-agent-standby-1.json"

@@ -288,6 +288,25 @@ def test_an_incomplete_generation_is_refused(node, name):
     assert (node.result, node.read("result")["why"]) == ("refused", "the generation third is not complete")
 
 
+@pytest.mark.parametrize("content", [b"\x7fELF broken", bytes(4096), b"#!/bin/sh\nexit 3\n", b"#!/nowhere\n"])
+@pytest.mark.parametrize("name", files.RUNTIME)
+def test_a_runtime_that_cannot_say_its_version_is_refused(node, name, content):
+    node.stage("third", runtime="3")
+    (node.kubelets / "third" / name).resolve().write_bytes(content)
+    node.ask(generation="third")
+    node.ok("carry-out")
+    nothing_was_touched(node)
+    assert (node.result, node.read("result")["why"]) == ("refused", f"its {name} cannot say its version")
+
+
+def test_the_runtime_that_is_there_already_is_not_asked(node):
+    (node.kubelets / NEW / "runc").resolve().write_bytes(b"#!/bin/sh\nexit 3\n")
+    node.proves("say good")
+    node.ask()
+    node.ok("carry-out")
+    assert (node.result, node.current) == ("good", NEW)
+
+
 def test_a_generation_that_says_that_it_is_another_is_incomplete(node):
     (node.kubelets / NEW).rename(node.kubelets / "renamed")
     node.ask(generation="renamed")

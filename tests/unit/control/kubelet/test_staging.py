@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import time
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from autarky.control.kubelet.decide.own import SPARE
 from autarky.control.kubelet.manifests import files
 from autarky.control.kubelet.node import staged, staging
-from autarky.control.kubelet.node.staging import RESERVE, Wanted, version_of
+from autarky.control.kubelet.node.staging import NoRoom, Wanted, version_of
 from autarky.errors import Unreachable, UserError
 from fakes.image_files import FakeImageFiles
 from unit.control.kubelet.staging_scene import (
@@ -68,16 +70,9 @@ async def test_a_runtime_that_stays_is_what_the_node_uses_now(root: Path) -> Non
     assert (root / "kubelet" / second / "runc").resolve() == root / "store" / kept["runc"]
 
 
-async def test_there_is_a_directory_of_configuration_without_configuration_too(root: Path) -> None:
-    """A kubelet does not start without the directory that --config-dir names."""
-    plain = {name: content for name, content in SETTINGS.items() if not name.startswith("conf.d/")}
-    name = await a_staging(root).stage(Wanted("v1.37.1", wanted().programs, {}, plain))
-    assert list((root / "kubelet" / name / "conf.d").iterdir()) == []
-
-
 async def test_a_generation_is_named_by_all_that_is_in_it(root: Path) -> None:
     staging, one = a_staging(root), wanted()
-    changed = {**SETTINGS, "conf.d/50-pool.conf": b'{"maxPods": 50}\n'}
+    changed = {**SETTINGS, files.CONFIG: b'{"maxPods": 50}\n'}
     names = {
         await staging.stage(one),
         await staging.stage(Wanted(one.version, one.programs, {}, changed)),
@@ -146,18 +141,25 @@ async def test_the_disk_gets_a_large_program_in_parts(root: Path, monkeypatch: p
 async def test_a_full_disk_is_refused_before_anything_is_written(root: Path) -> None:
     size = sum(map(len, RUNTIME_PROGRAMS.values())) + len(IMAGES[KUBELET]["/kubelet"])
     before = sorted(root.rglob("*"))
-    with pytest.raises(UserError, match=r"no room for another kubelet: 256 MiB are needed, .*\n  fix: free some"):
-        await a_staging(root, free=size + RESERVE - 1).stage(wanted())
+    with pytest.raises(NoRoom, match=r"no room for another kubelet: 256 MiB are needed, .*\n  fix: free some"):
+        await a_staging(root, free=size + SPARE - 1).stage(wanted())
     assert sorted(root.rglob("*")) == before
-    assert await a_staging(root, free=size + RESERVE).stage(wanted())
+    assert await a_staging(root, free=size + SPARE).stage(wanted())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+async def test_so_is_one_that_fills_up_meanwhile(root: Path, number: int) -> None:
+    with pytest.raises(NoRoom, match=r"is full\n  fix: free some"):
+        await a_staging(root, FakeImageFiles(IMAGES, breaks_off=OSError(number, "full"))).stage(wanted())
+    assert in_store(root) == OF_UP
 
 
 async def test_only_what_is_missing_needs_room(root: Path) -> None:
     await a_staging(root).stage(wanted(OLD))
     size = len(IMAGES[KUBELET]["/kubelet"])
     with pytest.raises(UserError, match="no room"):
-        await a_staging(root, free=size + RESERVE - 1).stage(wanted())
-    assert await a_staging(root, free=size + RESERVE).stage(wanted())
+        await a_staging(root, free=size + SPARE - 1).stage(wanted())
+    assert await a_staging(root, free=size + SPARE).stage(wanted())
 
 
 async def test_a_kubelet_of_another_version_is_refused_and_does_not_stay(root: Path) -> None:

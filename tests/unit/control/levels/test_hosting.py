@@ -8,8 +8,8 @@ import pytest
 
 from autarky.control.agents.manifests.operator import retired_name
 from autarky.control.levels import act as hosting
-from autarky.model.components import COMPONENTS
-from autarky.render.objects import parts
+from autarky.model.components import COMPONENTS, KUBELET, MOVED
+from autarky.render.objects import agent_parts, parts
 from autarky.render.values import metadata
 from fakes.clusters import a_cluster, inputs_of
 from fakes.kube import FakeKube
@@ -48,7 +48,8 @@ class Mortal(FakeKube):
 @pytest.fixture
 def kube() -> Mortal:
     kube = Mortal()
-    for part in parts(inputs_of(a_cluster())):
+    inputs = inputs_of(a_cluster(hosts_kubelet=True))
+    for part in [*parts(inputs), *agent_parts(inputs)]:
         for obj in part.objects:
             if obj["kind"] in ("DaemonSet", "Deployment", "PodDisruptionBudget"):
                 kube.put(obj)
@@ -63,7 +64,7 @@ async def record(kube, component=API):
     return await kube.get("v1", "ConfigMap", retired_name(component), SYSTEM)
 
 
-@pytest.mark.parametrize("component", [API, "kube-controller-manager", "kube-scheduler"])
+@pytest.mark.parametrize("component", MOVED)
 async def test_what_was_retired_comes_back_with_its_edits(kube, component):
     live = await workload(kube, component)
     live["spec"]["template"]["spec"]["containers"][0]["image"] = "edited"
@@ -76,6 +77,22 @@ async def test_what_was_retired_comes_back_with_its_edits(kube, component):
     assert (await workload(kube, component))["spec"] == live["spec"]
     assert ((await kube.get(*hosting.BUDGET, component, SYSTEM)) is None) == (budget is None)
     assert await record(kube, component) is None
+
+
+async def test_of_the_kubelets_there_is_no_budget_to_take_away(kube):
+    """Nor has the operator the right to read one of that name."""
+    kube.put(of("policy/v1", "PodDisruptionBudget", KUBELET))
+    await hosting.retire(kube, KUBELET)
+    assert await kube.get(*hosting.BUDGET, KUBELET, SYSTEM) is not None
+
+
+async def test_kubelets_that_were_retired_are_known_until_they_are_there_again(kube):
+    live = await workload(kube, KUBELET)
+    assert await hosting.retired_workload(kube, live) is None
+    await hosting.retire(kube, KUBELET)
+    assert (await hosting.retired_workload(kube, live))["spec"] == live["spec"]
+    await hosting.forget_retired(kube, live)
+    assert await hosting.retired_workload(kube, live) is None
 
 
 @pytest.mark.parametrize("lives", range(4))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +11,9 @@ from autarky.control.levels.decide.moves import SETTLE_SECONDS, Memory, Seen, St
 
 _MAYBE = st.sampled_from([True, False, None])
 _SIGHTS = st.builds(Seen, _MAYBE, _MAYBE, st.integers(0, 2), st.dictionaries(st.sampled_from(["n1", "n2"]), _MAYBE))
+_KUBELETS = st.builds(
+    lambda seen, names: replace(seen, in_force=names), _SIGHTS, st.sets(st.sampled_from(["n1", "n2"]))
+)
 
 
 def settled(seen):
@@ -50,7 +55,16 @@ def test_nothing_goes_at_the_first_sight(seen):
     assert decide(seen, Memory(), 0.0).step is not Step.RETIRE
 
 
-@given(_SIGHTS)
+@given(_KUBELETS)
+def test_kubelets_go_once_they_have_stepped_aside_and_only_for_a_level_that_is_known_not_to_be_hosted(seen):
+    found = decide(seen, Memory(), 0.0)
+    goes = seen.hosted is False and seen.workload is True
+    assert (found.step is Step.RETIRE) == (goes and not seen.in_force)
+    assert found.step is settled(seen).step
+    assert not (goes and seen.in_force) or all(name in found.sentence for name in seen.in_force)
+
+
+@given(_SIGHTS | _KUBELETS)
 def test_only_a_level_that_is_hosted_comes_back_and_only_where_nothing_is(seen):
     if settled(seen).step is Step.BRING_BACK:
         assert seen.hosted is True

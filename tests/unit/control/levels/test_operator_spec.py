@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from autarky.control.base.operator_view import View
 from autarky.control.drift.decide import applied
+from autarky.control.kubelet.decide import hosted_report
 from autarky.control.levels import act as hosting
 from autarky.control.levels.decide import moves as levels
 from autarky.control.levels.operator import Spec
@@ -16,9 +18,10 @@ from autarky.control.rollout.operator.last_good import LastGood
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.slots.decide import report as node_slots
 from autarky.model.components import COMPONENTS
+from autarky.model.versions import Version
 from autarky.ports import Object
 from autarky.render.crds import control_plane_crd
-from autarky.render.objects import parts
+from autarky.render.objects import agent_parts, parts
 from autarky.render.values import CONTROL_PLANE_ACTIVE
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster, inputs_of
@@ -143,34 +146,6 @@ async def test_what_an_agent_said_of_another_level_lets_nothing_go(scene):
 
 
 @pytest.mark.looptime
-async def test_a_level_that_is_not_built_is_refused_in_the_words_of_the_cluster_file_and_nothing_moves(scene):
-    scene.node(level=4, serves=True)
-    for name in levels_of():
-        scene.pod(name, "standby")
-    before = [await scene.workload(name) for name in levels_of()]
-    await scene.plane(selfHosted="0-4")
-    await scene.rounds(2 * LONG_ENOUGH)
-    assert [await scene.workload(name) for name in levels_of()] == before
-    assert scene.unapplied() == ['selfHosted 0-4 (the kubelet as a DaemonSet) is not built yet: use "1-4"']
-    assert all(one.refused for one in scene.spec.unapplied.values())
-    await scene.plane(selfHosted="2-4")
-    await scene.rounds(2)
-    assert scene.unapplied() == []
-
-
-@pytest.mark.looptime
-async def test_a_level_that_is_not_built_brings_no_workload_back(scene):
-    scene.node(level=4, serves=True)
-    for name in levels_of():
-        scene.pod(name, "standby")
-    await scene.plane(selfHosted="4")
-    await scene.rounds(4 * LONG_ENOUGH)
-    await scene.plane(selfHosted="0-4")
-    await scene.rounds(LONG_ENOUGH)
-    assert [await scene.workload(name) for name in levels_of()] == [None, None, None]
-
-
-@pytest.mark.looptime
 async def test_a_workers_static_pods_hold_up_no_level_that_moves(scene):
     """They pass for hosted pods that have not ended yet."""
     scene.node(level=4, serves=True)
@@ -267,8 +242,8 @@ async def test_an_argument_that_was_rolled_back_is_not_told_as_applied(scene):
     [
         ({"componentArguments": {API: {"secure-port": "1"}}}, "--secure-port of kube-apiserver may not be set"),
         (
-            {"componentArguments": {"kubelet": {"v": "4"}}},
-            "the arguments of kubelet come from the cluster file: set them there and run `autarky up`",
+            {"componentArguments": {"kube-proxy": {"v": "4"}, "kubelet": {"v": "4"}}},
+            "the arguments of kube-proxy come from the cluster file: set them there and run `autarky up`",
         ),
         (
             {"defaults": 3},
@@ -282,6 +257,150 @@ async def test_what_is_not_carried_out_is_said_and_changes_nothing(scene, spec, 
     await scene.rounds(2)
     assert scene.unapplied() == [sentence]
     assert await scene.workload() == before
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("levels", "hosted"), [("0-4", True), ("02-4", False)])
+async def test_the_arguments_of_etcd_come_from_here_only_where_it_is_hosted(scene, hosted, levels):
+    await scene.plane(selfHosted=levels, componentArguments={"etcd": {"v": "4"}})
+    await scene.rounds(2)
+    assert ("etcd arguments" in scene.spec.unapplied) == (not hosted)
+
+
+# --- level 0 --------------------------------------------------------------------------------------------------
+
+
+KUBELET = "kubelet"
+
+
+@pytest.fixture
+async def with_kubelet(scene):
+    """Levels 0 and 2-4 are hosted."""
+    inputs = inputs_of(a_cluster(hosts_kubelet=True))
+    [part] = [part for part in agent_parts(inputs) if part.name == KUBELET]
+    for obj in part.objects:
+        scene.kube.put(applied.with_record(obj, obj))
+    await scene.plane(selfHosted="02-4")
+    for name in (*levels_of(), KUBELET):
+        scene.pod(name, "hosted")
+    await scene.rounds(1)
+    return scene
+
+
+@pytest.mark.looptime
+async def test_the_kubelets_go_at_once_when_their_level_does_and_come_back_as_they_were(with_kubelet):
+    """Nobody serves as a standby of theirs."""
+    scene, before = with_kubelet, (await with_kubelet.workload(KUBELET))["spec"]
+    assert scene.unapplied() == []
+    await scene.plane(selfHosted="2-4")
+    await scene.rounds(2)
+    assert await scene.workload(KUBELET) is None
+    assert scene.unapplied() == ["kubelet: 1 hosted pods are still terminating"]
+    await scene.kube.delete("v1", "Pod", "kubelet-hosted", SYSTEM)
+    await scene.rounds(2)
+    assert scene.unapplied() == []
+    await scene.plane(selfHosted="02-4")
+    await scene.rounds(2)
+    assert (await scene.workload(KUBELET))["spec"] == before
+
+
+@pytest.mark.looptime
+async def test_the_kubelets_stay_until_those_of_control_nodes_have_stepped_aside(with_kubelet):
+    """Where the host's does not wait, none would be in force."""
+    scene = with_kubelet
+
+    async def says(said):
+        change = {"metadata": {"annotations": {hosted_report.ANNOTATION: said}}}
+        await scene.kube.patch("v1", "Node", "n1", change)
+        await scene.rounds(2)
+
+    scene.node(level=2)
+    await scene.plane(selfHosted="2-4")
+    said = hosted_report.Report("1f", Version(1, 37, 1), hosted_report.State.IN_FORCE)
+    await says(hosted_report.text(said))
+    assert await scene.workload(KUBELET) is not None
+    assert scene.unapplied() == ["kubelet: it has yet to step aside for the host's on n1"]
+    await says(hosted_report.text(replace(said, state=hosted_report.State.REFUSED)))
+    assert await scene.workload(KUBELET) is None
+
+
+@pytest.mark.looptime
+async def test_kubelets_stay_while_their_level_is_hosted_whatever_else_moves(with_kubelet):
+    scene = with_kubelet
+    await scene.plane(selfHosted="0-4")
+    await scene.rounds(LONG_ENOUGH)
+    assert await scene.workload(KUBELET) is not None
+
+
+@pytest.mark.looptime
+async def test_kubelets_go_before_the_others(with_kubelet):
+    scene = with_kubelet
+    scene.node(level=4, serves=True)
+    for name in levels_of():
+        scene.pod(name, "standby")
+        await scene.kube.delete("v1", "Pod", f"{name}-hosted", SYSTEM)
+    await scene.plane(selfHosted="4")
+    await scene.rounds(4 * LONG_ENOUGH)
+    assert await scene.workload(KUBELET) is None
+    assert await scene.workload() is not None, "a kubelet of a control node has not ended yet"
+    await scene.kube.delete("v1", "Pod", "kubelet-hosted", SYSTEM)
+    await scene.rounds(4 * LONG_ENOUGH)
+    assert [await scene.workload(name) for name in levels_of()] == [None, None, None]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("conditions", [READY, [{"type": "Ready", "status": "False"}]])
+async def test_only_ready_control_nodes_hold_up_levels_while_their_kubelets_end(with_kubelet, conditions):
+    scene = with_kubelet
+    scene.pod(KUBELET, "hosted", "w1")
+    scene.node(level=2, conditions=conditions)
+    await scene.plane(selfHosted="2-4")
+    await scene.rounds(3)
+    assert bool(scene.unapplied()) == (conditions is READY)
+    await scene.kube.delete("v1", "Pod", "kubelet-hosted", SYSTEM)
+    await scene.rounds(3)
+    assert scene.unapplied() == [], "the worker's is still there"
+
+
+@pytest.mark.looptime
+async def test_kubelets_come_after_the_others(with_kubelet):
+    scene = with_kubelet
+    await scene.plane(selfHosted="2-4")
+    await scene.rounds(2)
+    for name in (*levels_of(), KUBELET):
+        await scene.kube.delete("v1", "Pod", f"{name}-hosted", SYSTEM)
+    await scene.plane(selfHosted="02-4")
+    await scene.rounds(3)
+    assert await scene.workload(KUBELET) is None
+    assert scene.unapplied() == ["kubelet: it comes back once the components before it serve"]
+    for name in levels_of():
+        scene.pod(name, "hosted")
+    await scene.rounds(3)
+    assert await scene.workload(KUBELET) is not None
+
+
+@pytest.mark.looptime
+async def test_kubelets_come_last_where_nothing_is_hosted(with_kubelet):
+    scene = with_kubelet
+    for name in (*levels_of(), KUBELET):
+        await hosting.retire(scene.kube, name)
+        await scene.kube.delete("v1", "Pod", f"{name}-hosted", SYSTEM)
+    await scene.rounds(1)
+    there = [name for name in (*levels_of(), KUBELET) if await scene.workload(name) is not None]
+    assert there == [API]
+    for name in levels_of():
+        scene.pod(name, "hosted")
+        await scene.rounds(3)
+    assert await scene.workload(KUBELET) is not None
+
+
+@pytest.mark.looptime
+async def test_kubelets_that_somebody_deleted_are_left_to_them_and_told(with_kubelet):
+    scene = with_kubelet
+    await scene.kube.delete(hosting.APPS, "DaemonSet", KUBELET, SYSTEM)
+    await scene.rounds(2)
+    assert await scene.workload(KUBELET) is None
+    assert scene.unapplied() == ["kubelet should be hosted, but its workload is missing: run `autarky up` to apply it"]
 
 
 NO_NETWORK = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin"

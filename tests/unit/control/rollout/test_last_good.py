@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from autarky.control.rollout.manifests import secret_name
+from autarky.control.rollout.manifests import FAILURES, failure_in, secret_name
 from autarky.control.rollout.operator import last_good
 from autarky.errors import Conflict
 from autarky.render.values import SYSTEM
@@ -149,3 +149,20 @@ async def test_two_who_store_at_once_do_not_overwrite_each_other(world):
     changed = kept.with_record(kept.record.with_failure("x", "y", by_skew=False))
     with pytest.raises(Conflict):
         await last_good.save(Late(), SCHEDULER, changed)
+
+
+@pytest.mark.looptime
+async def test_others_read_from_it_why_a_revision_was_rolled_back(world):
+    await becomes_good(world)
+    kept = await last_good.load(world.kube, SCHEDULER)
+    record = kept.record.with_failure("bad", "it did not lead", by_skew=False, by_workers=True)
+    await last_good.save(world.kube, SCHEDULER, kept.with_record(record))
+    live = await world.kube.get("v1", "Secret", secret_name(SCHEDULER), SYSTEM)
+    found = failure_in(live, "bad")
+    assert found is not None
+    assert found == record.failure("bad")
+    assert failure_in(live, record.good) is None
+    assert failure_in(None, "bad") is None
+    assert failure_in({**live, "type": "Opaque"}, "bad") is None, "somebody else's"
+    for odd in ("bnVsbA==", "WzFd", "W3t9XQ==", "e30=", "x"):
+        assert failure_in({**live, "data": {**live["data"], FAILURES: odd}}, "bad") is None

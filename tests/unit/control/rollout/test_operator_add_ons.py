@@ -101,9 +101,9 @@ async def with_good(world: World, component: str, *nodes: str) -> Object:
     return wanted
 
 
-def test_all_of_levels_2_to_4_is_judged():
+def test_all_that_the_api_has_of_every_level_is_judged():
     assert [one.name for one in JUDGED] == [
-        *("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", NETWORK, DNS),
+        *("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", NETWORK, DNS),
         *("node-agent", "autarky-operator"),
     ]
 

@@ -97,6 +97,7 @@ def test_a_revision_of_which_no_pod_is_made_goes_back_and_may_be_applied_again()
     assert watch.until(due, Verdict.ROLL_BACK) <= 3
     assert watch.decisions[-1].sentence.startswith("no pod of it was made within 12")
     assert not watch.record.failure("new").condemns
+    assert not watch.record.failure("new").by_workers, "control nodes have none, either"
 
 
 def test_one_whose_pods_are_made_late_is_judged_by_them():

@@ -12,6 +12,7 @@ from autarky.control.backup.operator import Schedules
 from autarky.control.control_nodes.operator.roles import ControlNodes
 from autarky.control.etcd.operator.members import EtcdMembers
 from autarky.control.etcd.operator.template import EtcdTemplate
+from autarky.control.kubelet.operator.kubelets import Kubelets
 from autarky.control.levels.operator import Spec
 from autarky.control.rollout.operator.rollouts import CONTENT_SECONDS, Rollouts
 from autarky.control.status.operator import PlaneStatus
@@ -40,7 +41,8 @@ async def status_of(world: World, kube: FakeKube | None = None) -> AsyncIterator
         template = EtcdTemplate(world.say, view, world.kube)
         upgrade = Upgrade(world.say, view, world.kube, clock, duty)
         shown = PlaneStatus(
-            *(world.say, view, world.kube, clock, duty, spec, etcd, template, control_nodes, schedules, upgrade)
+            *(world.say, view, world.kube, clock, duty, spec, etcd, template, control_nodes, schedules, upgrade),
+            Kubelets(world.say, view, world.kube, clock, lambda _: ""),
         )
         yield duty, shown
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autarky.control.rollout.decide.good_revision import revision_of
+from autarky.control.rollout.decide.verdict import Verdict
 from autarky.control.rollout.operator import last_good
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.ports import Object
@@ -164,3 +165,45 @@ async def live(world: World, kind: str, name: str) -> Object:
     assert found is not None
     world.controllers_look(found)
     return found
+
+
+# --- kube-proxy, which API servers wait for on the way down ----------------------------------------------------------
+
+PROXY = "kube-proxy"
+
+
+async def proxies(world: World, version: str, *, unready: tuple[str, ...] = ()) -> None:
+    """Rolled out to every node."""
+    wanted = template(PROXY, image(PROXY, version))
+    wanted["spec"]["nodeSelector"] = {}
+    for pod in await world.kube.list("v1", "Pod", namespace=SYSTEM, labels=f"k8s-app={PROXY}"):
+        await world.kube.delete("v1", "Pod", pod["metadata"]["name"], SYSTEM)
+    live = world.daemon_set(PROXY, wanted)
+    labels = {"autarky.dev/slot": "hosted", "controller-revision-hash": revision_label(wanted)}
+    for node in ("n1", "w1", "w2"):
+        world.pod(PROXY, node, labels, owner=live, ready=node not in unready)
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "ill", "stays"),
+    [(OLD, ("w1", "w2"), True), (NEW, ("w1", "w2"), False), (OLD, ("n1",), False)],
+)
+async def test_workers_take_back_no_kube_proxy_with_which_the_control_plane_goes_down(
+    plane, world, asked_for, ill, stays
+):
+    """Else two of them would keep it from going back. By itself, and on a control node, it goes back."""
+    for name in ("w1", "w2"):
+        world.node(name, control=False)
+    async with world.operator() as duty:
+        await settled(plane, duty, NEW)
+        await proxies(world, NEW)
+        await plane.passes(duty, 15)
+        assert duty.verdicts[PROXY][0] is Verdict.HEALTHY
+        found = await world.kube.get("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+        world.kube.put({**found, "spec": {**found["spec"], "version": asked_for}})
+        await proxies(world, OLD, unready=ill)
+        await plane.passes(duty, 95)
+    assert (await world.image("DaemonSet", PROXY)).endswith(OLD if stays else NEW)
+    assert await plane.good(PROXY) == (OLD if stays else NEW)
+    failures = (await last_good.load(world.kube, PROXY)).record.failures
+    assert [one.by_workers for one in failures] == ([] if stays else [ill == ("w1", "w2")])

@@ -153,6 +153,13 @@ def test_workers_that_are_off_say_nothing_of_the_template_however_long_they_have
     assert "without w1, w2, not Ready for long:" in step.sentence
 
 
+def test_nor_do_two_that_are_not_ready_for_shorter_than_it_takes_to_be_away_again_and_again():
+    """At most one of them is Ready at a time, and they would else hold up all others for ever."""
+    silent = worker("w1", ILL, lags=True, ready=False)
+    for other in (worker("w2", ILL, lags=True), worker("w2", ILL, lags=True, ready=False)):
+        assert decide(seen(place("n1", OLD), silent, other, unavailable=2)).pod == "old-n1"
+
+
 def test_a_worker_that_is_ready_now_and_then_lags_as_any_other():
     """Neither silent for long nor, without a break, Ready for long; its pod is not available all the time."""
     blinks = worker("w1", ILL, ready=False)
@@ -171,6 +178,35 @@ def test_a_worker_whose_old_pod_does_not_come_to_its_end_is_passed_over_whatever
     for unavailable in (0, 1):
         assert decide(seen(place("n1", OLD), stuck, unavailable=unavailable)).pod == "old-n1"
     assert decide(seen(place("n1", OLD), stuck, unavailable=2)).pod is None
+
+
+def test_where_the_revision_may_not_be_any_number_of_nodes_of_either_kind_is_passed_over():
+    """Hosted kubelets of nodes that are to have another one; the template is not in doubt for that."""
+    refused = [replace(place(name, replace(NEW, available=False)), refused=True) for name in ("n1", "n2")]
+    refused += [worker(name, replace(NEW, available=False), refused=True, lags=True) for name in ("w1", "w2")]
+    step = decide(seen(*refused, place("n3", OLD), unavailable=4))
+    assert (step.pod, step.node) == ("old-n3", "n3")
+    assert "n1, n2, w1, w2, whose pod does not become available" in step.sentence
+    for others in (refused[:2], refused[2:]):
+        assert (
+            decide(seen(*(replace(one, refused=False) for one in others), place("n3", OLD), unavailable=2)).pod is None
+        )
+    assert decide(seen(refused[0], place("n3", OLD), unavailable=1)).pod == "old-n3", "nobody is away or lags"
+
+
+def test_where_it_waits_for_its_turn_any_number_of_nodes_is_passed_over_after_a_while_and_no_template_is_in_doubt():
+    """w1's hosted kubelet has failed, which stops the others of its pool."""
+    failed = worker("w1", ILL, lags=True)
+    waiting = [replace(place("n1", ILL), waits=True), *(worker(name, ILL, waits=True) for name in ("w2", "w3"))]
+    late = [replace(one, lags=True) for one in waiting]
+    assert decide(seen(failed, *late, worker("w4", OLD), unavailable=4)).node == "w4"
+    assert decide(seen(failed, *waiting, worker("w4", OLD), unavailable=4)).pod is None, "each is to be tried first"
+    tried = [replace(one, waits=False) for one in late]
+    assert decide(seen(failed, tried[1], worker("w4", OLD), unavailable=2)).pod is None, "two have no available pod"
+    of_control = decide(seen(tried[0], GONE, worker("w4", OLD), unavailable=2))
+    assert of_control.sentence == "pods are replaced one at a time: n1 has no available pod"
+    assert late[0].on_its_way
+    assert not tried[0].on_its_way
 
 
 def test_a_node_that_is_off_and_a_worker_that_lags_are_passed_over_together():

@@ -9,7 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from autarky.control.base.operator_view import View
+from autarky.control.kubelet.decide import hosted_report
+from autarky.control.kubelet.decide.hosted_report import Report, State
 from autarky.control.rollout.operator.stepping import Stepping
+from autarky.model.components import KUBELET
+from autarky.model.versions import Version
 from autarky.ports import Object
 from autarky.render.values import SYSTEM
 from fakes.clock import LoopClock
@@ -163,6 +167,22 @@ async def test_two_workers_that_never_end_their_old_pods_do_not_stop_a_rollout(w
     assert await left(world) == {"n2", "w1", "w2"}
 
 
+@pytest.mark.parametrize(("servers", "goes_on"), [("v1.37.1", True), ("v1.36.4", False)])
+async def test_two_workers_stop_no_kube_proxy_with_which_the_control_plane_goes_down(world, servers, goes_on):
+    """The API servers wait for those of control nodes (rule 4). Else the two are evidence against it."""
+    live = of_two_and_a_worker(world, off=False)
+    counted(world, live, desiredNumberScheduled=4, numberUnavailable=2)
+    world.daemon_set(API, template(API, f"registry.example/kube-apiserver:{servers}"))
+    plane = await world.kube.get("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+    world.kube.put({**plane, "spec": {**plane["spec"], "version": "v1.36.4"}})
+    for name in ("w1", "w2"):
+        world.node(name, control=False)
+        pod(world, live, name, live["spec"]["template"], ready=False)
+    async with operator(world) as duty:
+        await rounds(duty, 95)
+    assert await left(world) == {"n2", "w1", "w2"} | ({"n1"} if not goes_on else set())
+
+
 async def test_rule_2_a_new_leader_watches_for_a_minute_itself(world):
     half_rolled_out(world)
     async with operator(world) as duty:
@@ -236,3 +256,46 @@ async def test_one_daemon_set_that_cannot_be_judged_holds_up_no_other(world):
                 await duty.reconcile()
             await asyncio.sleep(1)
     assert await left(world) == {"n1", "n3"}
+
+
+@pytest.mark.parametrize(("state", "steps"), [(State.REFUSED, True), (State.WAITING, False), (State.FAILED, False)])
+async def test_a_rollout_of_kubelets_goes_on_without_a_node_that_is_to_have_another_one(world, state, steps):
+    wanted, before = template(KUBELET, "autarky.dev/kubelet:v1.36.4"), template(KUBELET, "autarky.dev/kubelet:v1.36.3")
+    world.node("n2")
+    live = world.daemon_set(KUBELET, wanted)
+    counted(world, live, desiredNumberScheduled=2, numberUnavailable=1)
+    new, old = pod(world, live, "n1", wanted, ready=False), pod(world, live, "n2", before)
+    said = Report(new["metadata"]["uid"], Version(1, 36, 4), state)
+    world.node("n1", **{hosted_report.ANNOTATION: hosted_report.text(said)})
+    async with operator(world) as duty:
+        await rounds(duty, 5)
+    left = {one["metadata"]["name"] for one in await world.kube.list("v1", "Pod", namespace=SYSTEM)}
+    assert (old["metadata"]["name"] not in left) is steps
+    assert new["metadata"]["name"] in left
+
+
+@pytest.mark.parametrize("component", [KUBELET, "kube-proxy"])
+@pytest.mark.parametrize(
+    ("says", "steps"), [(State.WAITING, True), (State.FAILED, False), (State.PROVING, False), (None, False)]
+)
+async def test_of_workers_one_may_have_failed_and_any_number_wait(world, component, says, steps):
+    """What is said of hosted kubelets excuses no other DaemonSet, nor another pod of the kubelet's."""
+    wanted, before = (template(component, f"autarky.dev/{component}:{tag}") for tag in ("v1.36.4", "v1.36.3"))
+    for one in (wanted, before):
+        one["spec"]["nodeSelector"] = {}
+    live = world.daemon_set(component, wanted)
+    counted(world, live, desiredNumberScheduled=5, numberUnavailable=3)
+    pod(world, live, "n1", wanted)
+    for name, state in (("w1", State.FAILED), ("w2", says), ("w3", says)):
+        uid = pod(world, live, name, wanted, ready=False)["metadata"]["uid"] if state else "0" * 8
+        if state is None:
+            pod(world, live, name, wanted, ready=False)
+        said = hosted_report.text(Report(uid, Version(1, 36, 4), state or State.WAITING))
+        world.node(name, control=False, **{hosted_report.ANNOTATION: said})
+    world.node("w4", control=False)
+    pod(world, live, "w4", before)
+    async with operator(world) as duty:
+        await rounds(duty, 85)
+        assert "w4" in await left(world), "each is to be tried first"
+        await rounds(duty, 10)
+    assert ("w4" not in await left(world)) is (steps and component == KUBELET)

@@ -11,6 +11,7 @@ from autarky.control.slots.decide.activations import FORGOTTEN_SECONDS, PATIENCE
 from autarky.control.slots.node import on_disk as slots_on_disk
 from autarky.control.slots.node import ports as ports_seen
 from autarky.control.slots.node.activation_watch import REST_SECONDS, ActivationWatch
+from autarky.model import ports
 from autarky.model.runtime import Sandbox
 from fakes.clock import HandClock
 from fakes.cri import FakeCri
@@ -35,6 +36,7 @@ class Node:
         self.disk, self.cri, self.clock = disk, CountingCri(), HandClock()
         self.ran: list[tuple[str, ...]] = []
         self.serves = False
+        self.kubelets = {ports.KUBELET_HEALTH}
         self.watch = ActivationWatch(
             self.cri, self.clock, lambda _subject, _sentence: None, self.etcd_up, lambda _component: self.serves
         )
@@ -47,8 +49,8 @@ class Node:
     async def run_script(self, *words: str) -> None:
         self.ran.append(words)
 
-    async def status(self, _port: int, _path: str) -> int:
-        return 200
+    async def status(self, port: int, _path: str) -> int | None:
+        return 200 if port in self.kubelets else None
 
     async def rounds(self, seconds: float) -> None:
         end = self.clock.now + seconds
@@ -72,6 +74,14 @@ async def test_an_activation_of_which_nothing_runs_is_renewed(node: Node) -> Non
     node.disk.manifest("standby-kube-apiserver-0123abcd", "one")
     await node.rounds(PATIENCE_SECONDS + 4)
     assert node.ran == [("renew", API)]
+
+
+@pytest.mark.parametrize(("port", "renews"), [(ports.KUBELET_HOSTED_HEALTH, True), (ports.OPERATOR, False)])
+async def test_the_kubelet_may_be_the_hosted_one(node: Node, port: int, *, renews: bool) -> None:
+    node.kubelets = {port}
+    node.disk.manifest("standby-kube-apiserver-0123abcd", "one")
+    await node.rounds(PATIENCE_SECONDS + 4)
+    assert bool(node.ran) is renews
 
 
 async def test_one_that_runs_is_left_alone_and_looked_at_seldom(node: Node) -> None:

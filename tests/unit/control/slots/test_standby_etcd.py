@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,10 +37,12 @@ class ControlNode(Place):
 
     pod: bytes = b""
     path: Path = Path()
+    peer_port: int = 1
 
     def moved(self, text: str) -> str:
         text = Place.moved(self, text)
         text = text.replace(f"{places.BIN}/etcdctl", f"{self.root}/bin/etcdctl")
+        text = text.replace(f"etcd_peer_port={ports.ETCD_PEER}", f"etcd_peer_port={self.peer_port}")
         return text.replace(places.HOST_STATE, f"{self.root}/state")
 
     @property
@@ -87,6 +91,74 @@ def fenced(node: ControlNode) -> ControlNode:
     node.fence.write_text("{}")
     node.ok("fence-etcd")
     return node
+
+
+# --- the turn of a member at boot ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def member(node: ControlNode) -> Iterator[ControlNode]:
+    """Of four, the third one; nobody listens."""
+    own = re.sub(rb"--listen-peer-urls=https://[0-9.]*:", b"--listen-peer-urls=https://127.0.0.13:", node.pod)
+    assert own != node.pod
+    node.path.write_bytes(own)
+    etcd_on_disk.remember_members(
+        [{"name": f"n{one}", "address": f"127.0.0.1{one}", "learner": False} for one in (1, 2, 3, 4)]
+    )
+    yield node
+    for listener in node.sockets.values():
+        listener.close()
+
+
+def listens(node: ControlNode, *addresses: str) -> None:
+    """They have begun: their port for other members is theirs."""
+    first, *others = (socket.socket() for _ in addresses)
+    first.bind((addresses[0], 0))
+    node.peer_port = first.getsockname()[1]
+    for listener, address in zip(others, addresses[1:], strict=True):
+        listener.bind((address, node.peer_port))
+    for listener in (first, *others):
+        listener.listen()
+    node.sockets = dict(zip(addresses, (first, *others), strict=True))
+
+
+def waits(node: ControlNode) -> list[str]:
+    """Seconds."""
+    assert node.run("boot", noted="sleep").stderr == ""
+    noted = node.root / "sleep"
+    return noted.read_text().split() if noted.exists() else []
+
+
+def test_at_boot_a_member_of_etcd_begins_behind_those_before_it_that_are_not_there_yet(member: ControlNode) -> None:
+    assert waits(member) == [str(2 * standby.TURN_SECONDS)]
+    assert len(member.etcd_pods()) == 1
+
+
+def test_a_member_that_has_begun_already_is_not_waited_for(member: ControlNode) -> None:
+    listens(member, "127.0.0.11")
+    assert waits(member) == [str(standby.TURN_SECONDS)]
+
+
+def test_where_all_others_run_nobody_waits(member: ControlNode) -> None:
+    listens(member, "127.0.0.11", "127.0.0.12", "127.0.0.14")
+    assert waits(member) == ["0"]
+
+
+def test_a_kubelet_that_starts_again_in_the_same_boot_does_not_wait(member: ControlNode) -> None:
+    waits(member)
+    (member.root / "sleep").unlink()
+    assert waits(member) == []
+
+
+@pytest.mark.parametrize("content", ["", "[", "[]", '[{"name": "n1", "address": "127.0.0.11"}]'])
+def test_who_is_not_among_the_members_that_are_noted_does_not_wait(member: ControlNode, content: str) -> None:
+    (member.root / "state/etcd-members.json").write_text(content)
+    assert waits(member) == []
+
+
+def test_a_node_without_a_member_does_not_wait(member: ControlNode) -> None:
+    member.path.unlink()
+    assert waits(member) == []
 
 
 # --- the fence ----------------------------------------------------------------------------------------------------

@@ -62,17 +62,19 @@ class Place:
             text = text.replace(f"{component}={port}", f"{component}={self.ports[component]}")
         return text
 
-    def run(self, *arguments: str, broken: str = "") -> subprocess.CompletedProcess[str]:
-        """Run the script; `broken` names a program that fails, as if the power went just there."""
+    def run(self, *arguments: str, broken: str = "", noted: str = "") -> subprocess.CompletedProcess[str]:
+        """Run the script; `broken` names a program that fails, as if the power went just there, `noted` one that does
+        nothing but to write its arguments into a file of its name."""
         script = self.root / "script"
         script.write_text(self.moved(standby.script().content.decode()))
         path = os.environ["PATH"]
-        if broken:
-            shims = self.root / f"no-{broken}"
-            shims.mkdir(exist_ok=True)
-            (shims / broken).write_text("#!/bin/sh\nexit 1\n")
-            (shims / broken).chmod(0o755)
-            path = f"{shims}:{path}"
+        for name, does in ((broken, "exit 1"), (noted, f'echo "$@" >>{self.root}/{noted}')):
+            if name:
+                shims = self.root / f"no-{name}"
+                shims.mkdir(exist_ok=True)
+                (shims / name).write_text(f"#!/bin/sh\n{does}\n")
+                (shims / name).chmod(0o755)
+                path = f"{shims}:{path}"
         return subprocess.run(
             ["sh", str(script), *arguments], env={"PATH": path}, capture_output=True, text=True, check=False, timeout=60
         )

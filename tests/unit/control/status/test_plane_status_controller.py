@@ -7,8 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 
@@ -19,9 +18,12 @@ from autarky.control.control_nodes.operator.roles import ControlNodes
 from autarky.control.drift.decide import applied
 from autarky.control.etcd.operator.members import EtcdMembers
 from autarky.control.etcd.operator.template import EtcdTemplate
+from autarky.control.kubelet.operator.kubelets import Kubelets
 from autarky.control.leadership.decide import reported as level_3_reported
 from autarky.control.levels.operator import Spec
+from autarky.control.rollout.operator import rollouts as rollouts_module
 from autarky.control.rollout.operator.rollouts import Rollouts
+from autarky.control.status import decide as plane_status
 from autarky.control.status import operator as module
 from autarky.control.status.operator import PlaneStatus
 from autarky.control.upgrade.operator.upgrade import Upgrade
@@ -33,14 +35,12 @@ from fakes.clock import LoopClock
 from fakes.editions import TOLD, a_later_release, the_first_release
 from unit.control.world import GOOD, SCHEDULER, World, becomes_good, revision_label, rounds
 
-if TYPE_CHECKING:
-    from autarky.phases.context import Context
-
 pytestmark = pytest.mark.looptime
 SOON = "2098-01-01T00:00:00Z"
 PARTS = {
     "_layers": {"Ready"},
     "_node_slots": {"Ready", "StandbysCurrent"},
+    "_on_trial": {"RolloutsSettled"},
     "_failures": {"RolledBack", "RolloutFailed"},
     "_drift": {"Drifted"},
     "_certificates": {"CertificatesCurrent"},
@@ -83,7 +83,8 @@ def _duty(world: World, rollouts: Rollouts) -> PlaneStatus:
     template = EtcdTemplate(world.say, view, world.kube)
     upgrade = Upgrade(world.say, view, world.kube, clock, rollouts)
     return PlaneStatus(
-        *(world.say, view, world.kube, clock, rollouts, spec, etcd, template, control_nodes, schedules, upgrade)
+        *(world.say, view, world.kube, clock, rollouts, spec, etcd, template, control_nodes, schedules, upgrade),
+        Kubelets(world.say, view, world.kube, clock, lambda _: ""),
     )
 
 
@@ -148,8 +149,7 @@ async def test_the_condition_of_backups_is_there_with_a_schedule_and_false_when_
         put()
         found = await said()
         assert found == ("False", "s: backups are overdue: the last one is s-1")
-        context = cast("Context", SimpleNamespace(kube=lambda: good.kube))
-        wrong = await evidence._conditions(context)
+        wrong = evidence._conditions({"status": await status(good)})
         assert wrong == {"BackupsCurrent": found[1]}
         assert [one.what for one in diagnose(ClusterEvidence((), conditions=wrong))] == ["backups are overdue"]
         await good.kube.delete(API_VERSION, definitions.SCHEDULE, "s")
@@ -242,3 +242,78 @@ async def plane(world: World) -> Object:
     found = await world.kube.get("autarky.dev/v1alpha1", "ControlPlane", "cluster")
     assert found is not None
     return found
+
+
+# --- what is on trial -----------------------------------------------------------------------------------------------
+
+
+async def settled(world: World) -> tuple[str, str]:
+    [found] = [one for one in (await status(world))["conditions"] if one["type"] == "RolloutsSettled"]
+    return found["status"], found["reason"]
+
+
+async def test_what_an_operator_has_not_judged_yet_is_on_trial(good: World) -> None:
+    """It leads, perhaps again, and has looked at nothing: what it knew is of another time."""
+    async with duty_of(good) as duty:
+        await duty.reconcile()
+        assert await settled(good) == ("True", "Judged")
+        duty.rollouts.begin_term()
+        await duty.reconcile()
+        assert await settled(good) == ("False", "OnTrial")
+        await rounds(duty.rollouts, 1)
+        await duty.reconcile()
+        assert await settled(good) == ("True", "Judged")
+
+
+async def test_what_cannot_be_judged_any_more_is_on_trial_whatever_was_before(
+    good: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with duty_of(good) as duty:
+        monkeypatch.setattr(rollouts_module, "observe", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await duty.rollouts.reconcile()
+        await duty.reconcile()
+        assert await settled(good) == ("False", "OnTrial")
+
+
+async def test_what_is_seen_of_the_workloads_is_not_known_to_be_settled_while_it_may_be_stale(
+    good: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with duty_of(good) as duty:
+        monkeypatch.setattr(module, "current", lambda sources: duty.view.deployments not in sources)
+        await duty.reconcile()
+        assert await settled(good) == ("Unknown", "NotSeen")
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_workload_that_is_being_deleted_is_not_on_trial(good: World, deleted: bool) -> None:
+    async with duty_of(good) as duty:
+        duty.rollouts.begin_term()
+        if deleted:
+            live = good.kube._objects["apps/v1", "Deployment", "kube-system", SCHEDULER]  # it is ours
+            ending = {"deletionTimestamp": "2026-11-21T10:00:00Z", "finalizers": ["still/there"]}
+            good.kube.put({**live, "metadata": {**live["metadata"], **ending}})
+            await asyncio.sleep(1)
+        await duty.reconcile()
+        assert await settled(good) == (("True", "Judged") if deleted else ("False", "OnTrial"))
+
+
+@pytest.mark.parametrize(
+    ("on_trial", "reason"),
+    [
+        (["coredns"], "AddOnsOnTrial"),
+        (["kube-flannel", "coredns"], "AddOnsOnTrial"),
+        (["kubelet"], "AddOnsOnTrial"),  # it may wait for ever, and the hosts' run
+        (["kubelet", "coredns"], "AddOnsOnTrial"),
+        (["kubelet", "kube-apiserver"], "OnTrial"),
+        (["coredns", "kube-proxy"], "OnTrial"),
+        (["node-agent"], "OnTrial"),
+        (["autarky-operator"], "OnTrial"),
+    ],
+)
+def test_add_ons_on_trial_have_a_reason_of_their_own(on_trial: list[str], reason: str) -> None:
+    """Whoever uses them could keep them so. Of the agents no worker can, and they carry out an upgrade."""
+    found = plane_status.status([], [], [], on_trial, [], [], generation=1, before={}, now="now")
+    [one] = [one for one in found["conditions"] if one["type"] == "RolloutsSettled"]
+    assert (one["status"], one["reason"]) == ("False", reason)
+    assert all(name in one["message"] for name in on_trial)

@@ -9,8 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from autarky.control.base import found_once
 from autarky.control.base.operator_view import View
 from autarky.control.certificates import decide as certificates
+from autarky.control.kubelet.decide import hosted_report
+from autarky.control.kubelet.decide.hosted_report import Report, State
 from autarky.control.status import decide as plane_status
 from autarky.control.status import operator as module
 from autarky.model.components import (
@@ -19,14 +22,17 @@ from autarky.model.components import (
     COREDNS,
     HOSTED,
     KUBE_PROXY,
+    KUBELET,
     LOAD_BALANCER,
     NODE_AGENT,
     OPERATOR,
     SLOT_LABEL,
 )
+from autarky.model.versions import Version
 from autarky.ports import Object
 from autarky.render.values import CONTROL_PLANE_ACTIVE
 
+V37 = Version(1, 37, 1)
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
 
 
@@ -59,7 +65,14 @@ def a_pod(component: str, node: str, *, ready: bool = True, scheduled: bool = Tr
 def the_view(nodes: list[Object], pods: list[Object]) -> View:
     named = {(None, one["metadata"]["name"]): one for one in nodes}
     numbered = {("kube-system", str(number)): pod for number, pod in enumerate(pods)}
-    return cast("View", SimpleNamespace(nodes=SimpleNamespace(items=named), pods=SimpleNamespace(items=numbered)))
+    return cast(
+        "View",
+        SimpleNamespace(
+            nodes=SimpleNamespace(items=named),
+            active_nodes=found_once.active_of(nodes),
+            pods=SimpleNamespace(items=numbered),
+        ),
+    )
 
 
 def condition(kind: str, view: View) -> Object:
@@ -140,3 +153,39 @@ def test_a_pod_of_dns_that_waits_for_a_worker_to_be_apart(trouble: str, reason: 
     pods = [a_pod(COREDNS, "n1"), a_pod(COREDNS, "", ready=False, scheduled=False)]
     assert ready(pods, [a_node("n1"), worker])[:2] == ("False", reason)
     assert ready(pods[1:], [a_node("n1"), worker])[:2] == ("False", "NotReady"), "nobody answers"
+
+
+# --- level 0 ------------------------------------------------------------------------------------------------
+
+
+def a_node_with(name: str, state: State, *, ready: bool = True) -> Object:
+    node = a_node(name, ready=ready)
+    node["metadata"]["annotations"][hosted_report.ANNOTATION] = hosted_report.text(Report("1-2", V37, state))
+    return {**node, "status": {**node["status"], "nodeInfo": {"kubeletVersion": str(V37)}}}
+
+
+def of_kubelets(*nodes: Object, pods: tuple[Object, ...] = ()) -> dict[str, tuple[int, int, int]]:
+    """Slot → (ready, of how many, excused)."""
+    layers = [one for one in module._layers(the_view([*nodes], [*pods])) if one.component == KUBELET]
+    found = {one.slot: (one.ready, one.total, one.excused) for one in layers}
+    assert len(found) == len(layers)
+    return found
+
+
+def test_kubelets_are_in_the_slot_that_is_in_force_as_their_nodes_report() -> None:
+    assert of_kubelets() == {"host": (0, 0, 0)}
+    assert of_kubelets(a_node("n1"), a_node("w1", ready=False)) == {"host": (1, 2, 1)}
+    inside, outside = {State.PROVING, State.IN_FORCE}, {State.WAITING, State.REFUSED, State.FAILED}
+    assert inside | outside == set(State)
+    for state in State:
+        slot = "hosted" if state in inside else "host"
+        assert of_kubelets(a_node_with("n1", state)) == {slot: (1, 1, 0)}
+    both = [a_node_with("n1", State.IN_FORCE), a_node_with("w1", State.IN_FORCE, ready=False), a_node("n2")]
+    assert of_kubelets(*both) == {"hosted": (1, 2, 1), "host": (1, 1, 0)}
+
+
+def test_a_hosted_kubelet_that_waits_makes_no_layer_unready() -> None:
+    """Its pod is not Ready then, and the host's kubelet serves."""
+    node, pod = a_node_with("n1", State.REFUSED), a_pod(KUBELET, "n1", ready=False)
+    assert of_kubelets(node, pods=(pod,)) == {"host": (1, 1, 0)}
+    assert ready([pod], [node])[0] == "True"

@@ -8,7 +8,7 @@ from autarky.control.upgrade.decide.checks_of_apis import METRICS, blocks_drains
 from autarky.control.upgrade.decide.observed import Requested, Stored
 from autarky.model.versions import Version
 from autarky.render.values import MANAGED_BY
-from unit.control.upgrade.healthy import PATCH, WANTED, Object, found, only, seen, short
+from unit.control.upgrade.healthy import PATCH, RUNS, WANTED, Object, a_plane, found, only, seen, short
 
 CRON = Requested("batch", "v1beta1", "cronjobs", (1, 37))
 
@@ -159,3 +159,21 @@ def test_an_aggregated_api_that_is_away_warns() -> None:
 
 def test_the_wanted_version_is_the_next_minor() -> None:
     assert seen().wanted == WANTED == Version(1, 37, 1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pools", "drained"),
+    [
+        (WANTED, None, "control-nodes, workers"),
+        (WANTED, [{"name": "workers", "drain": "Never"}], "control-nodes"),
+        (PATCH, None, ""),
+        (PATCH, [{"name": "workers", "drain": "Always"}], "workers"),
+        (WANTED, "no pools", ""),
+    ],
+)
+def test_where_kubelets_follow_it_names_the_pools_that_are_drained(wanted, pools, drained) -> None:
+    plane = {**a_plane(), "spec": {"version": str(RUNS), "kubelets": {"follow": True}, "pools": pools}}
+    (one,) = [one for one in found(wanted=wanted, plane=plane, budgets=["shop/b"]) if one.name == "budgets"]
+    assert one.warning
+    assert "shop/b" in one.sentence
+    assert (f"kubelets of pools {drained} are drained for it" in one.sentence) is bool(drained)

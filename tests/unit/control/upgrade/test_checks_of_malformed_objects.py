@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from autarky.control.slots.decide.report import ANNOTATION
 from autarky.control.upgrade.decide import checks_of_apis, checks_of_webhooks
 from autarky.control.upgrade.decide.checks import Source, findings
+from fakes.changed import changed
 from unit.control.upgrade.healthy import HEALTHY, Object
 from unit.control.upgrade.test_checks_of_webhooks import NO_ENDPOINT, configuration, expression, rule
 
@@ -43,21 +44,10 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(inner, (*path, key))
 
 
-def with_other(obj: Any, path: tuple[Any, ...], other: Any) -> Any:
-    if not path:
-        return other
-    copy = deepcopy(obj)
-    inner = copy
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = other
-    return copy
-
-
 @st.composite
 def broken(draw: st.DrawFn, obj: Object) -> Any:
     """The object with other JSON in some place of it."""
-    return with_other(obj, draw(st.sampled_from(sorted(places(obj), key=str))), draw(JSON))
+    return changed(obj, *draw(st.sampled_from(sorted(places(obj), key=str))), to=draw(JSON))
 
 
 def objects(obj: Object) -> st.SearchStrategy[list[Any]]:

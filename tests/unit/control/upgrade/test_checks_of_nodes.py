@@ -247,3 +247,57 @@ def test_where_a_command_has_not_said_of_which_nodes_it_speaks_all_are_judged(un
     assert only(nodes=[node], plane=plane).name == "images"
     plane["metadata"]["annotations"] = not_placed()
     assert only(nodes=[node], plane=plane).name == "images"
+
+
+# --- the image that a kubelet comes in --------------------------------------------------------------------
+
+
+def following(**annotations: Any) -> Object:
+    plane = a_plane()
+    metadata = {**plane["metadata"], "annotations": annotations}
+    return {**plane, "metadata": metadata, "spec": {"version": str(RUNS), "kubelets": {"follow": True}}}
+
+
+def with_kubelet_image(node: Object, version: Version = WANTED) -> Object:
+    images = [*node["status"]["images"], {"names": [f"autarky.dev/kubelet:{version}"]}]
+    return {**node, "status": {**node["status"], "images": images}}
+
+
+def test_a_kubelets_image_that_is_not_there_warns_also_of_control_nodes() -> None:
+    """Nothing of the control plane needs it."""
+    nodes = [with_kubelet_image(a_node("n1")), a_node("n2"), with_kubelet_image(WORKER, RUNS)]
+    one = only(plane=following(), nodes=nodes)
+    sentence = "the image of kubelets, autarky.dev/kubelet:v1.37.1, is not on n2, w1: their kubelets stay behind"
+    assert short(one) == ("images", sentence, True)
+    assert one.fix == "`autarky upgrade 1.37.1` brings it, and so does `autarky payload push 1.37.1`"
+    assert found(plane=following(), nodes=list(map(with_kubelet_image, nodes))) == []
+
+
+def test_where_kubelets_do_not_follow_nobody_needs_it() -> None:
+    assert found(nodes=[a_node("n1")]) == []
+
+
+@pytest.mark.parametrize("why", ["empty", "cut", "cut names", "placed", "it runs", "not ready"])
+def test_nothing_is_said_of_an_image_that_may_be_there(why: str) -> None:
+    node, annotations = a_node("n1"), {}
+    listed = [*node["status"]["images"]]
+    if why == "empty":
+        node["status"]["images"] = []
+        assert [one.name for one in found(plane=following(), nodes=[node])] == []
+        return
+    if why == "cut":
+        listed += [{"names": [f"x{number}"]} for number in range(MOST_LISTED)]
+    if why == "cut names":
+        listed += [{"names": [f"x{number}" for number in range(MOST_NAMES)]}]
+    if why == "placed":
+        node["metadata"]["creationTimestamp"] = "2026-11-01T00:00:00Z"
+        annotations = placed(WANTED, [node])
+    if why == "it runs":
+        node["status"]["nodeInfo"] = {"kubeletVersion": str(WANTED)}
+    if why == "not ready":
+        node = a_node("w1", control=False, ready="False")
+    node["status"]["images"] = listed
+    said = found(plane=following(**annotations), nodes=[a_node("n2"), node])
+    assert [one.sentence.split(" is not on ")[1] for one in said if one.name == "images"] == [
+        "n2: their kubelets stay behind"
+    ]

@@ -5,11 +5,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autarky.control.common.emulation import EMULATING
-from autarky.control.upgrade.decide.steps import ORDER, Decision, Part, Seen, Soak, Step, decide
+from autarky.control.upgrade.decide.steps import (
+    ORDER,
+    SOAK,
+    Decision,
+    Part,
+    Seen,
+    Soak,
+    Step,
+    decide,
+    kubelets_may_follow,
+    to_come,
+)
 from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, KUBE_PROXY, SCHEDULER
 from autarky.model.versions import Version
 from e2e.watching import violations
@@ -23,7 +35,8 @@ Revision = tuple[Version, str]
 
 @dataclass
 class Cluster:
-    """The template of each component, what runs on each node, the standbys, and what was rolled back."""
+    """The template of each component, what runs on each node, the standbys, and what was rolled back. followed:
+    the version with which kubelets might follow, while that is wanted."""
 
     wanted: Version = NEW
     seconds: float = SECONDS
@@ -35,6 +48,7 @@ class Cluster:
     standbys: dict[str, dict[str, Revision]] = field(default_factory=dict)
     failed: dict[str, set[Revision]] = field(default_factory=dict)
     said: list[Decision] = field(default_factory=list)
+    followed: Version | None = None
 
     def __post_init__(self) -> None:
         for name in ORDER:
@@ -54,6 +68,7 @@ class Cluster:
             emulates=emulates,
             standbys_emulate={node: one[1] for node, one in self.standbys[name].items() if one[1]},
             failed_emulating="it did not start" if (self.wanted, MINOR) in self.failed[name] else "",
+            rolled_out=self.is_in_place(name),
         )
 
     def is_in_place(self, name: str) -> bool:
@@ -111,7 +126,7 @@ class Cluster:
     def wants(self, version: Version) -> None:
         """The operator forgets a soak of another version, and verdicts expire."""
         if version != self.wanted:
-            self.wanted, self.soaked, self.has_soaked = version, 0.0, False
+            self.wanted, self.soaked, self.has_soaked, self.followed = version, 0.0, False, None
             self.failed = {name: set() for name in ORDER}
 
     def check(self) -> None:
@@ -120,12 +135,20 @@ class Cluster:
                 assert emulates in ("", MINOR)
                 assert not emulates or (version == NEW and name in EMULATING)
         running = {*self.pods[API_SERVER].values(), *self.standbys[API_SERVER].values()}
+        self.check_kubelets(running)
         both = {name: {*self.pods[name].values(), *self.standbys[name].values()} for name in ORDER}
         assert list(violations({name: {version.minor for version, _ in found} for name, found in both.items()})) == []
         for name in ORDER[1:]:
             for version, emulates in both[name]:
                 if name in EMULATING and any(one == (NEW, MINOR) for one in running):
                     assert version == OLD or emulates, f"{name} knows more than an API server"
+
+    def check_kubelets(self, running: set[Revision]) -> None:
+        """None follows while all may go back yet, nor while an API server is of before, or becomes so."""
+        if kubelets_may_follow(self.seen()):
+            self.followed = self.wanted
+            assert self.wanted == OLD or not self.seconds or self.has_soaked
+        assert self.followed is None or running == {(self.wanted, "")}
 
 
 EVENTS = st.lists(
@@ -198,6 +221,7 @@ def until(cluster: Cluster, step: Step) -> Decision:
 def test_new_binaries_soak_and_are_raised_in_the_same_order() -> None:
     cluster = Cluster()
     until(cluster, Step.FINISH)
+    assert kubelets_may_follow(cluster.seen())
     steps = [one.sentence for one in cluster.said if one.step is Step.SET]
     emulates = f"from {OLD} to {NEW}, which emulates {MINOR}"
     assert steps == [
@@ -212,6 +236,25 @@ def test_without_a_soak_each_component_is_rolled_out_once() -> None:
     cluster = Cluster(seconds=0.0)
     until(cluster, Step.FINISH)
     assert [one.component for one in cluster.said if one.step is Step.SET] == list(ORDER)
+
+
+@pytest.mark.parametrize("seconds", [0.0, SECONDS])
+@pytest.mark.parametrize("up", [True, False])
+def test_what_is_to_come_is_what_comes_in_its_order(up: bool, seconds: float) -> None:
+    cluster = Cluster(seconds=seconds)
+    if not up:
+        until(cluster, Step.FINISH)
+        cluster.wants(OLD)
+    comes, said = list[str](), list[tuple[int, tuple[str, ...]]]()
+    for _ in range(60):
+        seen = cluster.seen()
+        decision = cluster.one_pass()
+        if decision.step is Step.SET or (decision.step is Step.SOAK and comes[-1] != SOAK):
+            comes.append(decision.component or SOAK)
+        said.append((len(comes), to_come(seen, decision)))
+        everything_moves(cluster)
+    assert len(comes) == len(ORDER) + up * bool(seconds) * (1 + len(EMULATING))
+    assert [found for _, found in said] == [tuple(comes[so_far:]) for so_far, _ in said]
 
 
 def test_given_up_while_it_soaks_it_goes_down_from_kube_proxy_to_the_api_servers() -> None:
@@ -230,6 +273,7 @@ def test_a_standby_that_does_not_emulate_yet_holds_up_the_soak() -> None:
     cluster.standbys[SCHEDULER]["n2"] = (NEW, "")
     waits = decide(cluster.seen())
     assert (waits.step, "its standby on n2 does not emulate 1.36 yet" in waits.sentence) == (Step.WAIT, True)
+    assert not kubelets_may_follow(cluster.seen())
 
 
 def test_what_is_away_when_the_soak_is_over_is_waited_for_before_anything_is_raised() -> None:

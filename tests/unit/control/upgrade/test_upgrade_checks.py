@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autarky.control.status.decide import WORKERS_NOT_READY, WORKERS_NOT_RENEWED
+from autarky.control.status.decide import ADD_ONS_ON_TRIAL, WORKERS_NOT_READY, WORKERS_NOT_RENEWED
 from autarky.control.upgrade.decide.checks import Finding, Requested, Source, findings, refusing
 from autarky.control.upgrade.decide.checks_of_nodes import REPORTED_WITHIN
 from autarky.control.upgrade.decide.observed import PASSES
@@ -175,6 +175,18 @@ def test_what_is_not_ready_on_workers_only_warns(nodes: list[Object]) -> None:
     if nodes is AWAY:
         expected.append(("health", "workers that are not Ready, and get the new version when they are: w1", True))
     assert [short(one) for one in said] == expected
+
+
+def test_an_add_on_on_trial_is_a_warning_and_what_nobody_has_seen_is_not() -> None:
+    """A tenant can keep CoreDNS from becoming ready for ever; a hosted kubelet may have to wait for as long."""
+    on_trial = of_workers("RolloutsSettled", ADD_ONS_ON_TRIAL, "coredns, kubelet")
+    for settled, warning in (
+        (on_trial, True),
+        ({**on_trial, "reason": "OnTrial"}, False),
+        ({**on_trial, "status": "Unknown"}, False),
+    ):
+        one = only(plane=a_plane(settled))
+        assert (one.warning, "coredns" in one.sentence) == (warning, True)
 
 
 @pytest.mark.parametrize("nodes", [AWAY, HEALTHY.nodes], ids=["away", "Ready"])

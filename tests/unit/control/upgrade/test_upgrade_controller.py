@@ -23,7 +23,7 @@ from autarky.control.upgrade.decide.reported import State
 from autarky.control.upgrade.decide.steps import ORDER
 from autarky.control.upgrade.decide.templates import with_tag
 from autarky.control.upgrade.observe import observe
-from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, KUBE_PROXY, SCHEDULER
+from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, KUBE_PROXY, KUBELET, SCHEDULER
 from autarky.model.versions import Version
 from autarky.ports import Kube
 from fakes.clock import LoopClock
@@ -37,6 +37,18 @@ async def scene() -> AsyncIterator[Scene]:
     scene = Scene()
     async with watched(scene):
         yield scene
+
+
+async def test_where_the_status_is_lost_the_servers_say_which_version_there_is(scene: Scene) -> None:
+    """Somebody has made the object again, of a saved one: what was applied before the upgrade is in that."""
+    await scene.settles()
+    await scene.wants(NEW)
+    await until_complete(scene)
+    plane = await scene.plane()
+    scene.kube.put({**plane, "spec": {**plane["spec"], "version": str(OLD)}, "status": {}})
+    await asyncio.sleep(0.1)
+    await scene.upgrade.reconcile()
+    assert scene.upgrade.version == NEW
 
 
 @pytest.mark.parametrize("up", [True, False])
@@ -187,7 +199,12 @@ async def test_paused_it_takes_no_further_step_and_goes_on_when_it_is_resumed(sc
     report = reported.read(await scene.plane())
     assert report is not None
     assert (report.state, report.message) == (State.PAUSED, f"before {API_SERVER}: from {OLD} to {NEW}")
-    await scene.kube.patch(*PLANE, {"spec": {"paused": None}})
+    assert report.to_come == (CONTROLLER_MANAGER, SCHEDULER, KUBE_PROXY, KUBELET)
+    await scene.kube.patch(*PLANE, {"spec": {"paused": None, "kubelets": {"follow": False}}})
+    await scene.one_pass()
+    report = reported.read(await scene.plane())
+    assert report is not None
+    assert report.to_come == (CONTROLLER_MANAGER, SCHEDULER, KUBE_PROXY)
     await until_complete(scene)
     assert set((await scene.versions()).values()) == {NEW}
 
@@ -208,7 +225,7 @@ async def test_a_flag_that_the_new_version_lacks_is_refused_before_the_first_ste
     assert report.state is State.REFUSED
     assert "concurrent-service-syncs" in report.message
     scene.upgrade.versions = frozenset({NEW})
-    assert scene.upgrade._refusal(OLD, NEW) is None
+    assert scene.upgrade._refusal(await scene.plane(), OLD, NEW) is None
 
 
 async def test_a_gate_in_a_file_that_the_new_version_lacks_is_refused_until_it_is_gone(scene: Scene) -> None:

@@ -180,6 +180,7 @@ def test_a_kubelet_of_a_control_node_that_would_be_newer_is_refused_unless_that_
     found = refused(brought)
     assert "the kubelet of n1 (v1.37.1) would be newer" in found.sentence
     assert "--accept-newer-kubelets" in found.fix
+    assert "kubelets that follow go back by themselves" in found.fix
     assert decided(replace(brought, accepts_kubelets=True)).to == OLD
 
 

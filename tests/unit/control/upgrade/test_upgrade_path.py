@@ -46,4 +46,7 @@ def test_a_kubelet_that_would_not_fit_is_named() -> None:
     kubelets = {"n1": v("1.37.1"), "n2": v("1.36.4"), "n3": None}
     assert "the kubelet of n1 is v1.37.1" in (refusal(v("1.37.1"), v("1.36.4"), kubelets) or "")
     assert "the kubelet of w1 is v1.33.0" in (refusal(v("1.36.4"), v("1.37.1"), {"w1": v("1.33.0")}) or "")
+    old = {"w1": v("1.33.0")}
+    assert "KubeletsCurrent" in (refusal(v("1.36.4"), v("1.37.1"), old, follow=True) or "")
+    assert refusal(v("1.37.1"), v("1.36.4"), kubelets, follow=True) is None, "they go down before it"
     assert refusal(v("1.36.4"), v("1.37.1"), {"w1": v("1.34.0")}) is None, "three minors are what Kubernetes allows"

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Sequence
 
 from autarky.control.base.operator_view import View
 from autarky.control.common import emulation
 from autarky.control.common.shapes import image_of
 from autarky.control.common.skew import image_version
 from autarky.control.drift.decide import applied
+from autarky.control.kubelet.decide import at_work, order
+from autarky.control.kubelet.decide.turns import Node
+from autarky.control.kubelet.operator.kubelets import Kubelets
 from autarky.control.rollout.decide.failures import Record
 from autarky.control.rollout.decide.good_revision import revision_of
+from autarky.control.rollout.decide.verdict import Verdict
 from autarky.control.rollout.operator.last_good import LastGood
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.slots.decide import report as node_slots
@@ -51,6 +56,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.conditions = dict.fromkeys(REQUIRED, "True")
+        self.kubelet, self.said_of_kubelet = OLD, dict[str, str]()
         self.kube = FakeKube()
         self.kube.put(control_plane_crd())
         for part in parts(inputs_of(CLUSTER)):
@@ -68,10 +74,17 @@ class Scene:
         """Another operator leads."""
         self.view = View(self.kube, LoopClock(), lambda: None, print)
         self.rollouts = Rollouts(ignored, self.view, self.kube, LoopClock(), lambda: True, ignored)
-        self.upgrade = Upgrade(ignored, self.view, self.kube, LoopClock(), self.rollouts)
+        self.kubelets = Kubelets(ignored, self.view, self.kube, LoopClock(), self.at_work)
+        self.upgrade = Upgrade(ignored, self.view, self.kube, LoopClock(), self.rollouts, self.kubelets.down)
 
-    def node(self, standbys: dict[str, Version], kubelet: Version = OLD, emulate: dict[str, str] | None = None) -> None:
-        """emulate: component → what its standby emulates."""
+    def at_work(self, _: Sequence[Node]) -> str:
+        return at_work.clause(None, {}, self.rollouts.verdicts)
+
+    def node(
+        self, standbys: dict[str, Version], emulate: dict[str, str] | None = None, ordered: Object | None = None
+    ) -> None:
+        """emulate: component → what its standby emulates. ordered: the annotations with an order about its kubelet,
+        which is of the version `kubelet`."""
         slots = {
             name: node_slots.Slots("standby", version=str(version), emulates=(emulate or {}).get(name, ""))
             for name, version in standbys.items()
@@ -79,7 +92,11 @@ class Scene:
         meta = {
             "name": "n1",
             "labels": {CONTROL_PLANE_ACTIVE: ""},
-            "annotations": {node_slots.ANNOTATION: node_slots.text(2, slots)},
+            "annotations": {
+                node_slots.ANNOTATION: node_slots.text(2, slots),
+                **self.said_of_kubelet,
+                **(ordered or {}),
+            },
         }
         self.kube.put(
             {
@@ -87,19 +104,22 @@ class Scene:
                 "kind": "Node",
                 "metadata": meta,
                 "status": {
-                    "nodeInfo": {"kubeletVersion": str(kubelet)},
+                    "nodeInfo": {"kubeletVersion": str(self.kubelet)},
                     "conditions": [{"type": "Ready", "status": "True"}],
                 },
             }
         )
 
-    def worker(self, name: str, *, ready: bool = True, kubelet: str = str(OLD)) -> None:
+    def worker(
+        self, name: str, *, ready: bool = True, kubelet: str = str(OLD), annotations: dict[str, str] | None = None
+    ) -> None:
         """Without a pod of anything."""
         said = {
             "nodeInfo": {"kubeletVersion": kubelet},
             "conditions": [{"type": "Ready", "status": str(ready) if ready else "Unknown"}],
         }
-        self.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {}}, "status": said})
+        meta = {"name": name, "labels": {}, "annotations": annotations or {}}
+        self.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": said})
 
     async def second_control_node(self, *, ready: bool = True) -> None:
         """As the first one, as far as its Node says."""
@@ -146,6 +166,8 @@ class Scene:
     async def one_pass(self) -> None:
         """And the status is written, as its controller does it at the end of each pass."""
         await asyncio.sleep(1)
+        self.kubelets.begin_pass()
+        await self.kubelets.reconcile()
         await self.upgrade.reconcile()
         shown: Object = {"version": str(self.upgrade.version)}
         shown["conditions"] = self.said((await self.plane())["metadata"].get("generation", 0))
@@ -153,25 +175,41 @@ class Scene:
         shown |= {"upgrade": said} if (said := self.upgrade.of_status) else {}
         await self.kube.replace({**await self.plane(), "status": shown}, subresource="status")
 
-    async def settles(self, *, lacking: dict[str, int] | None = None) -> None:
+    async def settles(
+        self,
+        *,
+        lacking: dict[str, int] | None = None,
+        watched: Collection[str] = (),
+        unready: Collection[str] = (),
+    ) -> None:
         """Everything that is wanted runs, is good, and has its standby. lacking: of a DaemonSet so many nodes have no
-        pod of it, which its revision is good without."""
+        pod of it, which its revision is good without. watched: of these what is wanted is not found good yet, and the
+        standby stays as it is. unready: the pod of these DaemonSets is not Ready."""
+        before = await self.kube.get("v1", "Node", "n1")
+        assert before is not None
         for name in ORDER:
             live = await self.live(name)
             replicas = live["spec"].get("replicas", 1)
             status = {
                 "observedGeneration": live["metadata"].get("generation", 0),
-                **dict.fromkeys(("updatedNumberScheduled", "numberReady"), 1),
+                "updatedNumberScheduled": 1,
+                "numberReady": int(name not in unready),
                 "desiredNumberScheduled": 1 + (lacking or {}).get(name, 0),
                 **dict.fromkeys(("replicas", "updatedReplicas"), replicas),
             }
             self.kube.put({**live, "status": status})
             if live["kind"] == "DaemonSet":
                 self._runs_on_the_control_node(live)
-            good = revision_of(live["spec"]["template"])
-            self.rollouts.kept[name] = LastGood(Record(good=good), live["spec"]["template"])
+            self.rollouts.verdicts[name] = (Verdict.WAIT if name in watched else Verdict.HEALTHY, "")
+            if name not in watched:
+                good = revision_of(live["spec"]["template"])
+                self.rollouts.kept[name] = LastGood(Record(good=good), live["spec"]["template"])
         found = await self.versions()
-        self.node({name: found[name] or OLD for name in WITH_STANDBY}, emulate=await self.emulated())
+        slots = node_slots.read(before)["slots"]
+        found |= {name: Version.parse(slots[name]["version"]) for name in watched if name in slots}
+        given = {key: text for key, text in before["metadata"]["annotations"].items() if key == order.ANNOTATION}
+        standbys = {name: found[name] or OLD for name in WITH_STANDBY}
+        self.node(standbys, emulate=await self.emulated(), ordered=given)
 
     def _runs_on_the_control_node(self, live: Object) -> None:
         name, template = live["metadata"]["name"], live["spec"]["template"]

@@ -129,5 +129,10 @@ def with_two_left(scene: Scene) -> Scene:
 
 async def not_hosted(scene: Scene) -> None:
     scene.etcd.hosted = False
+    await says(scene, "2-4")
+
+
+async def says(scene: Scene, levels: str) -> None:
+    """The ControlPlane."""
     plane = await scene.kube.get(API_VERSION, "ControlPlane", "cluster")
-    scene.kube.put({**plane, "spec": {**plane["spec"], "selfHosted": "2-4"}})
+    scene.kube.put({**plane, "spec": {**plane["spec"], "selfHosted": levels}})

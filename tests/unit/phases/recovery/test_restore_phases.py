@@ -10,6 +10,7 @@ from autarky import places
 from autarky.control.backup.decide.loss import Written
 from autarky.control.etcd.decide.lineage import FORMER
 from autarky.control.etcd.decide.recovery import BUMP
+from autarky.control.etcd.manifests.members import KIND
 from autarky.errors import CommandFailed, UserError
 from autarky.etcd.log import frames
 from autarky.phases.recovery.comparing import TellLoss
@@ -18,7 +19,8 @@ from autarky.phases.recovery.joining import ReturnMembers
 from autarky.phases.recovery.looking import LookForData
 from autarky.phases.recovery.state import FromKept, FromMember, FromSnapshot, Recovered, Recovery
 from autarky.places import ETCD_FENCE
-from unit.phases.recovery.scenes import OLD, Scene, all_is_well, not_hosted
+from autarky.render.crds import API_VERSION
+from unit.phases.recovery.scenes import OLD, Scene, all_is_well, not_hosted, says
 
 pytestmark = pytest.mark.looptime
 
@@ -191,6 +193,20 @@ async def test_members_that_were_off_all_the_time_never_go_on_as_the_first_etcd_
 
 
 # --- the others -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("levels", "hosted"), [("0-4", True), ("02-4", False)])
+async def test_with_the_kubelet_hosted_agents_look_after_members_only_where_etcd_is_as_well(
+    scene: Scene, snapshot: FromSnapshot, hosted: bool, levels: str
+) -> None:
+    scene.etcd.hosted = hosted
+    await says(scene, levels)
+    if not hosted:
+        for name in ("n1", "n2", "n3"):
+            await scene.kube.delete(API_VERSION, KIND, name)
+    await scene.run(snapshot)
+    all_is_well(scene)
+    assert ("n1: add a learner" in scene.etcd.acts) == (not hosted)
 
 
 async def test_members_that_no_agent_looks_after_join_one_after_the_other_as_learners(

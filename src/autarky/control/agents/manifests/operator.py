@@ -25,10 +25,11 @@ from autarky.model.components import (
     COMPONENTS,
     CONTROLLER_MANAGER,
     JUDGED,
+    KUBELET,
+    MOVED,
     NAME_LABEL,
     OPERATOR,
     SCHEDULER,
-    WITH_STANDBY,
 )
 from autarky.model.patience import STARTS
 from autarky.render import node, pods
@@ -122,7 +123,8 @@ def _in_the_cluster() -> list[Object]:
     return [
         # Which control nodes there are, their addresses, readiness, and what their agents report of their slots.
         _rule("", ["nodes"], WATCH),
-        # Sets and removes the active label of control nodes.
+        # Sets and removes the active label of control nodes; orders kubelets, with a cordon where a node is drained;
+        # gives hosted ones their turns.
         _rule("", ["nodes"], ["patch"]),
         # The desired control plane; in the status, its actual state.
         _rule(GROUP, ["controlplanes"], WATCH),
@@ -175,10 +177,9 @@ def _to_check_before_an_upgrade() -> list[Object]:
 
 
 def _in_the_system_namespace() -> list[Object]:
-    hosted = WITH_STANDBY
     kept = [secret_name(name) for name in JUDGED]
     judged = {kind: [n for n in JUDGED if COMPONENTS[n].kind == kind] for kind in ("DaemonSet", "Deployment")}
-    retired = [retired_name(name) for name in hosted]
+    retired = [retired_name(name) for name in MOVED]
     return [
         # Its own lease: created without a name in the request, hence a rule of its own.
         _rule("coordination.k8s.io", ["leases"], ["create"]),
@@ -195,12 +196,12 @@ def _in_the_system_namespace() -> list[Object]:
         # A pod that makes or removes a backup (it creates Deployments and DaemonSets anyway).
         _rule("", ["pods"], ["create"]),
         # The workloads and their revisions. A rollback replaces their template, and so does a change of arguments
-        # (except for kube-proxy and the add-ons).
+        # (except for kube-proxy, the kubelet and the add-ons); the kubelet's follows the control plane's version.
         _rule("apps", ["daemonsets", "deployments", "replicasets", "controllerrevisions"], WATCH),
         _rule("apps", ["daemonsets"], ["update"], judged["DaemonSet"]),
         _rule("apps", ["deployments"], ["update"], judged["Deployment"]),
         # Moving a level deletes its workload, or creates it again as it was (`create` cannot be limited to names).
-        _rule("apps", ["daemonsets"], ["get", "delete"], [API_SERVER]),
+        _rule("apps", ["daemonsets"], ["get", "delete"], [API_SERVER, KUBELET]),
         _rule("apps", ["deployments"], ["get", "delete"], [CONTROLLER_MANAGER, SCHEDULER]),
         _rule("apps", ["daemonsets", "deployments"], ["create"]),
         _rule("policy", ["poddisruptionbudgets"], ["get", "delete"], [CONTROLLER_MANAGER, SCHEDULER, API_SERVER]),

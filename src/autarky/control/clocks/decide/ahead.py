@@ -9,7 +9,6 @@ them. What cannot be seen changes nothing (rule 2); a node that no other answers
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -33,8 +32,9 @@ def judge(differences: Mapping[str, float], *, withdrawn: bool) -> Verdict:
     if not differences:
         return Verdict(withdrawn, None, "no other control node reports its time")
     # The node's own clock has a vote. Of an even number of clocks the slower half is believed: of two that differ, the
-    # one that is ahead does the harm, whichever is right.
-    ahead = statistics.median_high([0.0, *differences.values()])
+    # one that is ahead does the harm, whichever is right. By hand: `statistics` costs each agent nearly 1 MB.
+    clocks = sorted([0.0, *differences.values()])
+    ahead = clocks[len(clocks) // 2]
     names = ", ".join(sorted(differences))
     if ahead > (BACK_SECONDS if withdrawn else AHEAD_SECONDS):
         return Verdict(True, ahead, f"the clock is {ahead:.0f} s ahead of those of {names}")

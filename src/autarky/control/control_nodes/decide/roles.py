@@ -24,11 +24,12 @@ def decide(nodes: Iterable[Node], *, unfit: str = "") -> dict[str, Decision]:
     a member, those of the others may be needed.
     """
     all_of_them = sorted(nodes, key=lambda node: (node.member.exists, node.ready is True, node.name))
+    staying, someone_leaves = tuple(node for node in all_of_them if node.stays), False
     decisions: dict[str, Decision] = {}
     for node in all_of_them:
-        others = tuple(one for one in all_of_them if one.name != node.name and one.stays)
-        someone_leaves = any(one.step in (Step.REMOVE_MEMBER, Step.DISMISS) for one in decisions.values())
-        decisions[node.name] = _one(Situation(node, others, unfit, someone_leaves))
+        others = tuple(one for one in staying if one.name != node.name) if node.stays else staying
+        decision = decisions[node.name] = _one(Situation(node, others, unfit, someone_leaves))
+        someone_leaves = someone_leaves or decision.step in (Step.REMOVE_MEMBER, Step.DISMISS)
     return decisions
 
 

@@ -30,6 +30,7 @@ from autarky.control.slots.node import ports as ports_seen
 from autarky.errors import AutarkyError
 from autarky.model import ports
 from autarky.model.components import COMPONENTS, WITH_STANDBY
+from autarky.model.levels import HostedLevels
 from autarky.ports import Clock, Kube, Object
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
@@ -161,7 +162,7 @@ class ControlNode(Controller):
         plane = await self.kube.get(API_VERSION, "ControlPlane", CONTROL_PLANE)
         if plane is None:
             raise NotYet("there is no ControlPlane, which says which levels are hosted")
-        slots_on_disk.remember_wanted_level(int(plane["spec"]["selfHosted"][0]))
+        slots_on_disk.remember_wanted_level(HostedLevels.parse(plane["spec"]["selfHosted"]).lowest)
 
     async def _balanced(self, *, etcd: bool) -> None:
         await self.balance()

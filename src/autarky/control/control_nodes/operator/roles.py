@@ -16,9 +16,10 @@ from typing import ClassVar
 
 from autarky.control.base.controller import MANAGER, ClusterController
 from autarky.control.base.events import report
-from autarky.control.base.operator_view import View, current, node_is_ready
+from autarky.control.base.operator_view import View, current
 from autarky.control.checkpoint.manifests import references
 from autarky.control.common.pods import internal_address
+from autarky.control.common.shapes import node_is_ready
 from autarky.control.control_nodes import manifests as objects
 from autarky.control.control_nodes.decide import roles as control_nodes
 from autarky.control.control_nodes.decide.observed import (
@@ -37,7 +38,6 @@ from autarky.control.load_balancer.operator import agreed_address
 from autarky.control.rollout.operator.workloads import TWO_SLOTS, workload
 from autarky.errors import Conflict
 from autarky.kube import Reflector
-from autarky.model.cluster import Level
 from autarky.model.components import ETCD, NAME_LABEL, NODE_AGENT, OPERATOR
 from autarky.ports import Clock, Kube, Object
 from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED, SYSTEM, canonical_json
@@ -64,6 +64,8 @@ class ControlNodes(ClusterController):
     _serving: SeenToServe = field(init=False)
     _given: dict[str, bytes] = field(default_factory=dict, init=False)
     """Node → the permissions granted to its agent in this term of leadership."""
+    _refused: bool = field(default=False, init=False)
+    """Whether a Node had changed before it was written. Where only its heartbeat had, nobody says so."""
     _taken: set[str] = field(default_factory=set, init=False)
     """Nodes whose agents are known, in this term, to have only the permissions of a control node."""
 
@@ -87,7 +89,7 @@ class ControlNodes(ClusterController):
 
     async def reconcile(self) -> float | None:
         view = self.view
-        self.steps = {}
+        self.steps, self._refused = {}, False
         seen = [view.nodes, view.pods, view.inventory, view.control_nodes, view.daemon_sets, view.deployments]
         if not current(seen):
             return None
@@ -96,17 +98,25 @@ class ControlNodes(ClusterController):
         live = {obj["metadata"]["name"]: obj for obj in view.nodes.items.values()}
         for name in sorted(control_nodes.forgotten(recorded, live.keys(), inventory.keys())):
             await self._forget(name)
-        nodes = [self._seen(obj, recorded, inventory) for obj in live.values() if not _ends(obj)]
+        members = self._members()
+        nodes = [self._seen(obj, recorded, inventory, members) for obj in live.values() if not _ends(obj)]
         nodes = await self._with_what_serves(nodes)
         self.decisions = control_nodes.decide(nodes, unfit=self._unfit())
         self.steps = {name: decision.step for name, decision in self.decisions.items()}
         for name, decision in self.decisions.items():
             await self._carry_out(live[name], decision)
-        return LOOK_SECONDS if any(one.step in _UNDER_WAY for one in self.decisions.values()) else None
+        under_way = any(one.step in _UNDER_WAY for one in self.decisions.values())
+        return LOOK_SECONDS if under_way or self._refused else None
 
     # --- looking ---------------------------------------------------------------------------------------
 
-    def _seen(self, obj: Object, recorded: Mapping[str, Record], inventory: Mapping[str, frozenset[str]]) -> Node:
+    def _seen(
+        self,
+        obj: Object,
+        recorded: Mapping[str, Record],
+        inventory: Mapping[str, frozenset[str]],
+        members: Callable[[str], Member],
+    ) -> Node:
         meta, address = obj["metadata"], internal_address(obj)
         requested, active, reported = labels_and_report(meta, CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE)
         return Node(
@@ -117,7 +127,7 @@ class ControlNodes(ClusterController):
             reported=reported,
             ready=node_is_ready(obj),
             fits=None if address is None else address in inventory.get(meta["name"], frozenset()),
-            member=self._member(meta["name"]),
+            member=members(meta["name"]),
             recorded=recorded.get(meta["name"]),
         )
 
@@ -132,21 +142,20 @@ class ControlNodes(ClusterController):
         address = None if node is None else agreed_address(node, inventory)
         return "its address is not known" if address is None else await ask_address(self.ask, address)
 
-    def _member(self, node: str) -> Member:
-        """A member that etcd removed is gone, whatever its pod looks like: nothing deletes a dead machine's pods."""
-        phases = self.member_phases()
+    def _members(self) -> Callable[[str], Member]:
+        """Of a node. A member that etcd removed is gone, whatever its pod looks like: nothing deletes a dead machine's
+        pods."""
+        phases, plane = self.member_phases(), self.view.control_plane
         if phases is None:
-            return Member.UNKNOWN
-        phase = phases.get(node)
-        runs = any(
-            pod["spec"].get("nodeName") == node and (pod["metadata"].get("labels") or {}).get(NAME_LABEL) == ETCD
-            for pod in self.view.pods.items.values()
-        )
-        if phase == "Removed" or (phase is None and not runs):
-            return Member.NONE
-        plane = self.view.control_plane
-        hosts_etcd = plane is None or int(plane["spec"]["selfHosted"][0]) <= Level.ETCD
-        return Member.THERE if hosts_etcd else Member.UNMANAGED
+            return lambda _: Member.UNKNOWN
+        runs = {pod["spec"].get("nodeName") for pod in self.view.pods_named(ETCD)}
+        there = Member.THERE if plane is None or self.view.hosts_etcd(plane) else Member.UNMANAGED
+
+        def of(node: str) -> Member:
+            phase = phases.get(node)
+            return Member.NONE if phase == "Removed" or (phase is None and node not in runs) else there
+
+        return of
 
     def _unfit(self) -> str:
         missing = [one.name for one in TWO_SLOTS if workload(self.view, one) is None]
@@ -166,7 +175,7 @@ class ControlNodes(ClusterController):
         name = node["metadata"]["name"]
         if decision.step is not Step.NOTHING:
             self.tell(f"{decision.step.value}: {decision.sentence}", name)
-        hands = self._hands(node, decision)
+        hands = self._hands(node, decision) if decision.writes else {}
         for write in decision.writes:
             await hands[write]()
 
@@ -209,7 +218,7 @@ class ControlNodes(ClusterController):
                 "v1", "Node", meta["name"], {"metadata": {"resourceVersion": meta["resourceVersion"], **changes}}
             )
         except Conflict:
-            return
+            self._refused = True
 
     async def _give(self, name: str) -> None:
         named = [reference for template in self._templates() for reference in references(template)]

@@ -7,7 +7,6 @@ so that it may be interrupted anywhere; data is moved aside under a timestamp an
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +23,7 @@ from autarky.model.components import ETCD
 from autarky.model.etcd_members import second
 from autarky.ports import Object
 from autarky.render.node import manifest
-from autarky.store import NOT_UNDERSTOOD, write_private
+from autarky.store import NOT_UNDERSTOOD, sync_directory, write_private
 
 DATA = Path(places.ETCD_DATA)
 MEMBER = Path(etcd.MEMBER_DIRECTORY)
@@ -93,7 +92,7 @@ def drop_fence() -> None:
     """Without putting the member back that it has taken away. OSError."""
     Path(places.ETCD_FENCED).unlink(missing_ok=True)
     Path(places.ETCD_FENCE).unlink(missing_ok=True)
-    _sync(Path(places.ETCD_FENCE).parent)
+    sync_directory(Path(places.ETCD_FENCE).parent)
 
 
 def has_certificates() -> bool:
@@ -129,7 +128,7 @@ def _moved(kept: Path) -> Path:
     Path(places.ETCD_CLUSTER).unlink(missing_ok=True)
     MEMBER.rename(kept / MEMBER.name)
     for directory in (kept, DATA):
-        _sync(directory)
+        sync_directory(directory)
     return kept
 
 
@@ -137,7 +136,7 @@ def remove_second() -> None:
     """Its data, once etcd does not list it and it does not run: whoever made it leave has had all of it. OSError."""
     if SECOND.data.exists():
         shutil.rmtree(SECOND.data)
-    _sync(DATA)
+    sync_directory(DATA)
 
 
 def start(pod: Object, seat: Seat = FIRST) -> None:
@@ -146,7 +145,7 @@ def start(pod: Object, seat: Seat = FIRST) -> None:
     seat.member.mkdir(mode=0o700, exist_ok=True, parents=True)
     seat.data.chmod(0o700)
     for directory in (seat.data, DATA):
-        _sync(directory)
+        sync_directory(directory)
     write_private(seat.member / Path(etcd.PEER_CA).name, CA.read_bytes())
     put(pod)
 
@@ -161,7 +160,7 @@ def remove(names: Sequence[str]) -> None:
     """These files of static pods. OSError."""
     for name in names:
         (MANIFESTS / name).unlink(missing_ok=True)
-    _sync(MANIFESTS)
+    sync_directory(MANIFESTS)
 
 
 def pods_in_place(seat: Seat = FIRST) -> dict[str, Object] | None:
@@ -205,7 +204,7 @@ def note_change(found: Change) -> None:
 def forget_change() -> None:
     """OSError."""
     Path(places.ETCD_CHANGE).unlink(missing_ok=True)
-    _sync(Path(places.ETCD_CHANGE).parent)
+    sync_directory(Path(places.ETCD_CHANGE).parent)
 
 
 def is_changing() -> bool:
@@ -267,11 +266,3 @@ def _read(path: Path) -> Manifest:
         return Manifest(int(json.loads(content)["metadata"]["annotations"][etcd.WRITTEN_FOR], 16))
     except NOT_UNDERSTOOD:
         return Manifest()
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

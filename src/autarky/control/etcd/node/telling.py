@@ -9,20 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from autarky import places
-from autarky.control.base import events
+from autarky.control.base import pending_events
 from autarky.control.base.controller import Controller
 from autarky.control.base.pending_events import Happened, PendingEvents
-from autarky.errors import ApiError, AutarkyError
-from autarky.model.components import NODE_AGENT
 from autarky.ports import Clock, Kube, Object
 
 FILE = Path(places.RUN, "pending-etcd-events.json")
 RETRY_SECONDS = 5.0
-NOT_ACCEPTED = (400, 413, 422)
 NORMAL = frozenset({"EtcdDefragmented", "EtcdHistoryCompacted", "EtcdAlarmCleared"})
 """The reasons of events that need nobody; all others are warnings."""
 
@@ -48,24 +46,9 @@ class EtcdEvents(Controller):
     async def reconcile(self) -> float | None:
         while (one := self.pending.first) is not None:
             obj = self.about()
-            if obj is None or not await self._told(obj, one):
+            if obj is None or not await pending_events.send(
+                self.kube, obj, one, warning=one.reason not in NORMAL, tell=partial(self.tell, self.name)
+            ):
                 return RETRY_SECONDS
             self.pending.drop(one)
         return None
-
-    async def _told(self, obj: Object, one: Happened) -> bool:
-        """Whether it is done with."""
-        token, warning = f"{one.message} {one.when}", one.reason not in NORMAL
-        try:
-            await events.report(
-                self.kube, obj, one.reason, one.message, by=NODE_AGENT, token=token, now=one.when, warning=warning
-            )
-        except ApiError as error:
-            if error.status not in NOT_ACCEPTED:
-                self.tell("etcd events", f"an event waits for the API: {error}")
-                return False
-            self.tell("etcd events", f"the API refused an event, which is dropped: {error}")
-        except AutarkyError as error:
-            self.tell("etcd events", f"an event waits for the API: {error}")
-            return False
-        return True

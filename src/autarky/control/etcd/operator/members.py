@@ -22,11 +22,9 @@ from autarky.control.etcd.decide.wanted import ControlNode, Existing, InForce, W
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.etcd.manifests.members import GUARD, IDEA, KIND
-from autarky.control.levels.operator import LEVEL_NOT_BUILT
 from autarky.control.status.decide import EtcdMembers as Settled
 from autarky.control.status.decide import Unseen
 from autarky.errors import Conflict
-from autarky.model.cluster import Level
 from autarky.model.etcd_members import Phase
 from autarky.ports import Kube, Object
 from autarky.render.crds import API_VERSION
@@ -52,7 +50,7 @@ class EtcdMembers(ClusterController):
         view, plane = self.view, self.view.control_plane
         if plane is None or not current([view.planes, view.nodes, view.etcd_members, view.inventory]):
             return
-        if not self._is_hosted(plane):
+        if not view.hosts_etcd(plane):
             self.seen = None
             return
         objects = list(view.etcd_members.items.values())
@@ -68,11 +66,6 @@ class EtcdMembers(ClusterController):
             await self.kube.delete(API_VERSION, KIND, name)
             self.tell("its member has left and its node is not a control node: the EtcdMember is deleted", name)
         await self._guard([*objects, *created])
-
-    def _is_hosted(self, plane: Object) -> bool:
-        """A refused level changes nothing: whether etcd is hosted stays as it was."""
-        level = plane["spec"]["selfHosted"]
-        return bool(self.view.etcd_members.items) if level == LEVEL_NOT_BUILT else int(level[0]) <= Level.ETCD
 
     async def _bind(self, nodes: set[str]) -> None:
         """Applied once per process, and when the nodes change: nobody else writes these bindings."""

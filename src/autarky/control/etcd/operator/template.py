@@ -22,7 +22,6 @@ from autarky.control.etcd.decide.template import Kept, Reports
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.etcd.manifests.members import KIND
 from autarky.control.status.decide import Unapplied
-from autarky.model.cluster import Level
 from autarky.ports import Kube, Object
 from autarky.render.crds import API_VERSION
 from autarky.render.values import SYSTEM, metadata
@@ -43,7 +42,7 @@ class EtcdTemplate(ClusterController):
             return
         self.unapplied.clear()
         live = view.etcd_template.items.get((SYSTEM, etcd.TEMPLATE))
-        if not is_hosted(plane) or live is None or (base := etcd.spec_in(live, etcd.TEMPLATE_KEY)) is None:
+        if not view.hosts_etcd(plane) or live is None or (base := etcd.spec_in(live, etcd.TEMPLATE_KEY)) is None:
             return
         members = [obj for obj in view.etcd_members.items.values() if obj["spec"].get("state", "Member") == "Member"]
         kept = _kept(live)
@@ -83,10 +82,6 @@ class EtcdTemplate(ClusterController):
         for obj in members:
             if obj["spec"].get("revision") != revision:
                 await self.kube.patch(API_VERSION, KIND, obj["metadata"]["name"], {"spec": {"revision": revision}})
-
-
-def is_hosted(plane: Object) -> bool:
-    return int(str(plane["spec"]["selfHosted"])[0]) <= Level.ETCD
 
 
 def _kept(live: Object) -> Kept:

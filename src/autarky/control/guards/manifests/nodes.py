@@ -41,6 +41,8 @@ from autarky.control.guards.manifests.node_writes import (
     some_change,
 )
 from autarky.control.guards.manifests.policies import ANTI_AFFINITY_TERMS, MAY, listed, policy
+from autarky.control.kubelet.decide.hosted_report import ANNOTATION as HOSTED_KUBELET
+from autarky.control.kubelet.decide.report import ANNOTATION as KUBELET
 from autarky.control.slots.decide.report import ANNOTATION as SLOTS
 from autarky.model.components import HOSTED, NAME_LABEL, OPERATOR, SLOT_LABEL
 from autarky.render.values import SYSTEM, WITHDRAWN, Object
@@ -50,7 +52,7 @@ TOKENS = "autarky-join-tokens"
 NODES = "autarky-inventory"
 MIRRORS = "autarky-mirror-pods"
 
-REPORTS = (SLOTS, WITHDRAWN, CERTIFICATES, CONTROL_NODE)
+REPORTS = (SLOTS, WITHDRAWN, CERTIFICATES, KUBELET, HOSTED_KUBELET, CONTROL_NODE)
 """Those of our annotations on Nodes that a node writes about itself; of the last, all values but `leave`."""
 NODE_GROUPS = ("system:nodes", "autarky:kubelet-renewals")
 """The groups of kubelets and of renewal credentials, for kubelets whose certificates have expired. The user names in

@@ -111,7 +111,7 @@ def _port_in_use(cluster: Cluster, facts: Facts, ours: Collection[str]) -> Found
 
 def needed_ports(cluster: Cluster, node: Node) -> set[int]:
     """The TCP ports that autarky's components listen on, on this node."""
-    wanted = set(EVERY_NODE_PORTS)
+    wanted = {*EVERY_NODE_PORTS, *([ports.KUBELET_HOSTED_HEALTH] if cluster.hosts_kubelet else [])}
     if node.control_plane:
         wanted.update(CONTROL_PORTS)
         if cluster.external_etcd is None:

@@ -21,7 +21,7 @@ from autarky.control.drift.decide.field_owners import OURS, edits, other_writers
 from autarky.control.inventory.decide import references
 from autarky.control.inventory.decide.entries import Entry
 from autarky.control.upgrade.decide.steps import ORDER
-from autarky.model.components import ETCD, NODE_AGENT
+from autarky.model.components import ETCD, KUBELET, NODE_AGENT
 from autarky.render.crds import GROUP
 from autarky.render.values import is_ours
 
@@ -29,7 +29,7 @@ Object = dict[str, Any]
 ADD_ONS = "add-ons"
 """The part of the user's own add-ons."""
 CONTROL_PLANE_PARTS = frozenset(
-    {*ORDER, ETCD, NODE_AGENT, "operator", "control-plane", "definitions", "endpoints", "record"}
+    {*ORDER, ETCD, KUBELET, NODE_AGENT, "operator", "control-plane", "definitions", "endpoints", "record"}
 )
 NEVER = {
     "Namespace": "everything in it would go with it",

@@ -5,7 +5,9 @@ back to such a one. A control node is waited for without end. A worker is passed
 the way: then a kubelet that does not work may be why, and the one of before follows. Those that have failed are passed
 over when for FAILED_SECONDS no one more has come down, and all workers when for LAGS_SECONDS: one that does not, maybe
 since an attacker has it, must not hold up the way back of all. Each counts once, so that one that goes up and down
-begins no clock again. Times are by the clock of the operator that has watched; another one begins again.
+begins no clock again, and one that is waited for only by its agent's word does not count at all. Times are by the clock
+of the operator that has watched; another one begins again. `by_order`: those of the waited for that are control nodes,
+or that the operator itself has ordered a later minor (`turns.Decision.ordered`).
 
 Danger: only for a cluster whose kubelets follow (`wanted.follows`): nobody takes the others down.
 """
@@ -21,8 +23,8 @@ from autarky.control.upgrade.decide.absent import Lacking
 
 FAILED_SECONDS = absent.LAGS_SECONDS
 """In which somebody may ask again."""
-LAGS_SECONDS = 2 * turns.LATE_SECONDS
-"""Beyond the time for a drain: a worker that is late has lost its turn by then, and the next one has had its own."""
+LAGS_SECONDS = turns.HELD_SECONDS
+"""Beyond the time for a drain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Decision:
     memory: Lacking
     waits: tuple[str, ...]
     passed: tuple[str, ...]
+    by_order: frozenset[str] = frozenset()
 
 
 def decide(
@@ -45,11 +48,14 @@ def decide(
     """found: in this very pass. control: names of the control nodes. minor: to which it goes down. drain_seconds: the
     most of any pool. `now`: monotonic seconds."""
     lacking = found.above | found.under_way
-    before = memory if memory is not None and memory.revision == minor else Lacking(minor, lacking, now)
-    memory = before.looked_at(lacking, now)
+    ordered = lacking - found.claimed
+    before = memory if memory is not None and memory.revision == minor else Lacking(minor, ordered, now)
+    memory = before.looked_at(ordered, now)
     waited = now - memory.since
     passed = frozenset(away) - found.under_way
-    passed |= found.failed if waited >= FAILED_SECONDS else frozenset()
+    passed |= frozenset(found.failed) if waited >= FAILED_SECONDS else frozenset()
     passed |= lacking if waited >= LAGS_SECONDS + drain_seconds else frozenset()
     passed = (passed & lacking) - frozenset(control)
-    return Decision(memory, tuple(sorted(lacking - passed)), tuple(sorted(passed)))
+    waits = lacking - passed
+    by_order = waits & (frozenset(control) | found.ordered)
+    return Decision(memory, tuple(sorted(waits)), tuple(sorted(passed)), by_order)

@@ -12,30 +12,30 @@ from typing import Any
 
 from autarky.control.common.pods import is_ready
 from autarky.control.common.shapes import items, labels_of, mapping, text, within
-from autarky.control.kubelet.decide import order, report, wanted
+from autarky.control.kubelet.decide import hosted_report, order, report, wanted
 from autarky.control.kubelet.decide.order import CORDONED, Order
 from autarky.control.kubelet.decide.pools import Pool, pool_of
 from autarky.control.kubelet.decide.report import Report
 from autarky.control.kubelet.decide.turns import Node
 from autarky.control.upgrade.decide.path import kubelet_of
-from autarky.render.values import CONTROL_PLANE_ACTIVE
+from autarky.render.values import CONTROL_PLANE_ACTIVE, canonical_text
 
 MOST_AHEAD = 10**4
 """By so many orders a node may report to be ahead of the operator. Only one that lies is by more: its numbers would
 soon be higher than any can be."""
+MOST_OF_TARGET = order.MOST_LETTERS - 4096
+"""Letters; the rest of an order has less than that."""
 NO_BASE = "its agent does not say that the node can change its kubelet: run `autarky up`"
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """plane: valid. away, serving: names of nodes; serving: control nodes that serve. runtime: the image that belongs
-    to the release, empty where containerd and runc stay as they are."""
+    """plane: valid. away, serving: names of nodes; serving: control nodes that serve."""
 
     plane: Mapping[str, Any]
     pools: Sequence[Pool]
     away: Collection[str] = ()
     serving: Collection[str] = ()
-    runtime: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,8 @@ def _node(obj: Mapping[str, Any], pool: Pool, around: Around) -> Node:
         takes_pods=not _is_tainted(obj) and (not unschedulable or bool(cordoned)),
         unschedulable=unschedulable,
         cordoned=cordoned,
+        hosted=hosted_report.read(metadata),
+        turn=hosted_report.turn_of(metadata),
     )
 
 
@@ -85,12 +87,15 @@ def _believed(said: Report | None, given: Order | None) -> Report | None:
 
 
 def _with_wanted(node: Node, obj: Mapping[str, Any], around: Around) -> tuple[Node, str]:
-    asked = wanted.version(around.plane, node.pool, wanted.pin_of(mapping(obj.get("metadata"))), node.runs)
+    highest = max(node.versions, default=None)
+    asked = wanted.version(around.plane, node.pool, wanted.pin_of(mapping(obj.get("metadata"))), highest)
     if asked.version is None:
         return node, asked.sentence
     if not (base := _base_of(node)):
         return node, NO_BASE
-    target = wanted.target(around.plane, node.pool, asked.version, base=base, runtime=around.runtime)
+    target = wanted.target(around.plane, node.pool, asked.version, base=base)
+    if len(canonical_text(target.written())) > MOST_OF_TARGET:
+        return node, "its pool's configuration and spec.componentArguments.kubelet are too large for an order"
     return replace(node, wanted=target), asked.sentence
 
 

@@ -63,7 +63,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The agent's own note, on the disk before it asks: for which order, in which boot, and what ran then."""
+    """The agent's own note, on the disk before it asks: for which order, in which boot, and what ran then. settings:
+    whether anything else than the version changes."""
 
     order: str
     number: int
@@ -71,6 +72,7 @@ class Asked:
     version: Version
     boot: str
     before: proof.Before = field(default_factory=proof.Before)
+    settings: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +109,11 @@ class OnDisk:
 @dataclass(frozen=True, slots=True)
 class Staged:
     """generation: that of the order, complete on the disk; empty where it is not. trouble: why it cannot be made.
-    needs, free: bytes, None where nobody knows yet."""
+    full: why there was no room when it was tried last, which may pass. free: bytes, None where nobody knows yet."""
 
     generation: str = ""
     trouble: str = ""
-    needs: int | None = None
+    full: str = ""
     free: int | None = None
 
 
@@ -138,7 +140,8 @@ class Live:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """order: as watched. disk, others: None where they cannot be read. runs, unschedulable: as the Node shows them.
-    pods: of a drain, None while nobody has looked. live: only after `Step.LOOK`. proof: only during a trial."""
+    control: whether it is a control node. ended: the order whose end the Node shows; empty where it shows none. pods:
+    of a drain, None while nobody has looked. live: only after `Step.LOOK`. proof: only during a trial."""
 
     order: Order | None
     disk: OnDisk | None
@@ -146,6 +149,8 @@ class Seen:
     others: frozenset[Other] | None = frozenset()
     runs: Version | None = None
     unschedulable: bool = False
+    control: bool = False
+    ended: str = ""
     staged: Staged = field(default_factory=Staged)
     pods: Pods | None = None
     live: Live | None = None
@@ -165,11 +170,14 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """drained: for which order pods are being evicted; since: since when (monotonic seconds)."""
+    """drained: for which order pods are being evicted; since: since when (monotonic seconds). full: for which order
+    there is no room; full_since: since when without a break."""
 
     proof: proof.Memory = field(default_factory=proof.Memory)
     drained: str = ""
     since: float = 0.0
+    full: str = ""
+    full_since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ version, runtime, base, config and arguments are what is to run (`Target`): base
 base.json, runtime the image with containerd and runc, or is empty where these stay. image: where the program is from.
 number: of the orders of this node, each has one more than all before it, so that an order of before that comes back (a
 Node restored from a file) is not taken for a new one. attempt: of this target. asked: what a person has counted up to
-have all that failed tried again. alone: no other node takes pods, so that a drain could move none: there is none then,
-whatever the policy.
+have all that failed tried again. lowers, where it is there: it takes back a later minor that was ordered before. alone:
+no other node takes pods, so that a drain could move none: there is none then, whatever the policy.
 
 Contract: the id is the hash of everything else in the annotation, so that two different orders never have the same, and
 an order that was changed on its way is none. Reading returns for any JSON, and never raises.
@@ -19,18 +19,18 @@ an order that was changed on its way is none. Reading returns for any JSON, and 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autarky.control.common.shapes import mapping
 from autarky.control.common.skew import minor_of
-from autarky.control.kubelet.decide.pools import MOST_DRAIN_SECONDS, Drain
+from autarky.control.kubelet.decide.fields import NOT_UNDERSTOOD, WORD, annotation, fitting, number
+from autarky.control.kubelet.decide.pools import Drain
+from autarky.model.kubelets import MOST_DRAIN_SECONDS
 from autarky.model.versions import Version
 from autarky.parsing import parsed
-from autarky.render.values import content_hash
+from autarky.render.values import canonical_text, content_hash
 
 ANNOTATION = "autarky.dev/kubelet-order"
 """On a Node, by the operator."""
@@ -41,7 +41,7 @@ ID = re.compile(r"[0-9a-f]{16}")
 MOST_LETTERS = 64 * 1024
 """Of the annotation. All those of a Node together may have four times as many."""
 MOST_NUMBER = 10**9
-_WORD, _MOST_ARGUMENTS = re.compile(r"[\x21-\x7e]{0,256}"), 200
+_MOST_ARGUMENTS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,35 +89,36 @@ class Order:
     number: int
     attempt: int = 1
     alone: bool = False
+    lowers: bool = False
 
     @property
     def target(self) -> Target:
         return self.request.target
 
 
-def made(request: Request, number: int, attempt: int = 1, *, alone: bool = False) -> Order:
-    order = Order("", request, number, attempt, alone)
+def made(request: Request, number: int, attempt: int = 1, *, alone: bool = False, lowers: bool = False) -> Order:
+    order = Order("", request, number, attempt, alone, lowers)
     return replace(order, id=_id(_written(order)))
 
 
 def text(order: Order) -> str:
     """The annotation."""
-    said = {"id": order.id, **_written(order)}
-    return json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return canonical_text({"id": order.id, **_written(order)})
 
 
 def read(metadata: Mapping[str, Any]) -> Order | None:
     """The order in a Node's annotations; None where there is none, or none that can be understood."""
-    value = mapping(metadata.get("annotations")).get(ANNOTATION)
-    if not isinstance(value, str) or len(value) > MOST_LETTERS:
+    value = annotation(metadata, ANNOTATION, MOST_LETTERS)
+    if value is None:
         return None
     try:
         said = parsed(value)
         found = {key: one for key, one in said.items() if key != "id"}
-        number, attempt = _number(found["number"]), _number(found["attempt"])
-        order = Order(_fits(ID, said["id"]), _request(found), number, attempt, found["alone"] is True)
+        count, attempt = number(found["number"], MOST_NUMBER), number(found["attempt"], MOST_NUMBER)
+        alone, lowers = found["alone"] is True, found.get("lowers") is True
+        order = Order(fitting(ID, said["id"]), _request(found), count, attempt, alone, lowers)
         return order if _id(found) == order.id else None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except NOT_UNDERSTOOD:
         return None
 
 
@@ -139,6 +140,7 @@ def _written(order: Order) -> dict[str, Any]:
         "number": order.number,
         "attempt": order.attempt,
         "alone": order.alone,
+        **({"lowers": True} if order.lowers else {}),
     }
 
 
@@ -153,18 +155,6 @@ def _request(said: Mapping[str, Any]) -> Request:
         raise TypeError("neither is an object")
     if not all(isinstance(value, str) for value in arguments.values()):
         raise TypeError("an argument that is no text")
-    base, runtime, image, asked = (_fits(_WORD, said[key]) for key in ("base", "runtime", "image", "asked"))
-    target = Target(Version.parse(_fits(_WORD, said["version"])), base, runtime, config, arguments)
-    return Request(target, image, Drain(said["drain"]), _number(said["drainSeconds"], MOST_DRAIN_SECONDS), asked)
-
-
-def _number(value: object, most: int = MOST_NUMBER) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError("no such number")
-    return value
-
-
-def _fits(pattern: re.Pattern[str], value: object) -> str:
-    if not isinstance(value, str) or pattern.fullmatch(value) is None:
-        raise ValueError("no such text")
-    return value
+    base, runtime, image, asked = (fitting(WORD, said[key]) for key in ("base", "runtime", "image", "asked"))
+    target = Target(Version.parse(fitting(WORD, said["version"])), base, runtime, config, arguments)
+    return Request(target, image, Drain(said["drain"]), number(said["drainSeconds"], MOST_DRAIN_SECONDS), asked)

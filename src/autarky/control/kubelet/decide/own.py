@@ -33,6 +33,7 @@ from autarky.control.kubelet.decide.observed import (
     Phase,
     Pods,
     Seen,
+    Staged,
     Step,
     Trial,
 )
@@ -42,7 +43,9 @@ from autarky.control.kubelet.decide.report import Report, State
 from autarky.control.upgrade.decide.reported import lowest_version
 
 SPARE = 256 * 2**20
-"""Bytes that stay free on the disk: etcd writes to it as well."""
+"""Bytes that stay free on the disk: etcd and the agents write to it as well."""
+FULL_SECONDS = 30.0
+"""For so long it is waited for room: what a pod fills is free again when the kubelet has evicted it, 10 s later."""
 
 
 def decide(seen: Seen, memory: Memory, now: float) -> Decision:
@@ -55,6 +58,8 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
         return _while_the_script_works(seen, seen.disk, memory, now)
     if seen.order is None or is_over(seen.order, seen.disk.last):
         return Decision(Memory(), Step.NOTHING, "nothing is ordered", _of_last(seen.disk, seen.disk.last))
+    if seen.ended == seen.order.id:
+        return _in_turn(seen.order, seen.disk)
     return _begin(seen, seen.order, seen.disk, memory, now)
 
 
@@ -118,16 +123,25 @@ def _during_trial(seen: Seen, disk: OnDisk, trial: Trial, memory: Memory, now: f
     if seen.proof is None:
         sentence = "it is not proven: nobody has looked"
         return Decision(memory, Step.NOTHING, sentence, _on_the_way(seen, disk, State.PROVING, ""))
-    found = proof.decide(seen.proof, asked.before, asked.version, memory.proof, now)
+    # With the settings of before the former kubelet would have evicted it as well.
+    looked = seen.proof if asked.settings else replace(seen.proof, evicted=frozenset())
+    found = proof.decide(looked, asked.before, asked.version, memory.proof, now)
     report = _on_the_way(seen, disk, State.PROVING, found.sentence)
     return Decision(Memory(found.memory), Step.PROVE, found.sentence, report, verdict=found.verdict)
+
+
+def _in_turn(order: Order, disk: OnDisk) -> Decision:
+    """This machine is from before the order ended, as out of a snapshot: whose turn it is, is the operator's to say."""
+    why = "it had ended already: this machine is from before that, and gets it in its turn"
+    final = Final(order.id, order.number, order.attempt, State.WENT_BACK, why, interrupted=True)
+    return Decision(Memory(), Step.REPORT, why, _of_last(disk, final), final)
 
 
 # --- before the script is asked ------------------------------------------------------------------------------------
 
 
 def _begin(seen: Seen, order: Order, disk: OnDisk, memory: Memory, now: float) -> Decision:
-    memory = memory if memory.drained == order.id else Memory()
+    memory = memory if order.id in (memory.drained, memory.full) else Memory()
     if order.target.base != disk.base:  # the operator knows of the other one by the report, and orders that
         why = "the order is for another base.json than the node has"
         return _refuse(order, disk, why if disk.base else "the node cannot do it yet: run `autarky up` first")
@@ -136,9 +150,9 @@ def _begin(seen: Seen, order: Order, disk: OnDisk, memory: Memory, now: float) -
         return Decision(Memory(), Step.REPORT, final.why, _of_last(disk, final), final)
     if seen.others is None or seen.others:
         why = "; ".join(sorted(seen.others or {"it is not known what else is at work on the node"}))
-        return _wait(seen, disk, memory, State.STAGING, why)
+        return _wait(seen, disk, replace(memory, full=""), State.STAGING, why)
     if not seen.staged.generation:
-        return _stage(seen, order, disk, memory)
+        return _stage(seen, order, disk, memory, now)
     if drains(order, seen.runs) and (seen.pods is None or seen.pods.left):
         return _drain(seen, order, disk, memory, now)
     return _ask(seen, order, disk, memory)
@@ -151,27 +165,38 @@ def _is_there_already(seen: Seen, order: Order, disk: OnDisk) -> bool:
     return order.target.digest == disk.target or disk.current == seen.staged.generation != ""
 
 
-def _stage(seen: Seen, order: Order, disk: OnDisk, memory: Memory) -> Decision:
+def _stage(seen: Seen, order: Order, disk: OnDisk, memory: Memory, now: float) -> Decision:
     staged = seen.staged
     if staged.trouble:
         return _refuse(order, disk, staged.trouble)
-    if staged.needs is not None and staged.free is not None and staged.free < staged.needs + SPARE:
-        mib = 2**20
-        what = f"{staged.needs // mib} MiB are needed, {SPARE // mib} MiB more stay free, and there are"
-        return _refuse(order, disk, f"the disk is full: {what} {staged.free // mib} MiB")
-    return replace(_wait(seen, disk, memory, State.STAGING, ""), step=Step.STAGE, sentence="it is being staged")
+    if why := (lacks := _lacks_room(staged)) or staged.full:
+        memory = memory if memory.full else replace(memory, full=order.id, full_since=now)
+        if now - memory.full_since >= FULL_SECONDS:
+            return _refuse(order, disk, why)
+        waits = _wait(seen, disk, memory, State.STAGING, why)
+        return waits if lacks else replace(waits, step=Step.STAGE)
+    waits = _wait(seen, disk, replace(memory, full=""), State.STAGING, "")
+    return replace(waits, step=Step.STAGE, sentence="it is being staged")
+
+
+def _lacks_room(staged: Staged) -> str:
+    if staged.free is None or staged.free >= SPARE:
+        return ""
+    return f"the disk is full: {SPARE // 2**20} MiB are to stay free, and there are {staged.free // 2**20} MiB"
 
 
 def _drain(seen: Seen, order: Order, disk: OnDisk, memory: Memory, now: float) -> Decision:
     memory = memory if memory.drained else Memory(drained=order.id, since=now)
-    pods = seen.pods or Pods()
+    pods, is_known = seen.pods or Pods(), seen.pods is not None or not seen.unschedulable
     if not seen.unschedulable:
         what = "waiting until the node takes no new pods"
     else:
         what = f"{some(pods.left)} has to go" + (f": {pods.blocked}" if pods.blocked else "")
-    if now - memory.since >= order.request.drain_seconds and (seen.pods is not None or not seen.unschedulable):
+    if now - memory.since >= order.request.drain_seconds and is_known:
+        if seen.control and seen.unschedulable:  # a tenant's pod may not keep the whole control plane from going back
+            return _ask(seen, order, disk, memory)
         return _refuse(order, disk, f"the node was not drained within {order.request.drain_seconds} s: {what}")
-    waits = _wait(seen, disk, memory, State.DRAINING, what if seen.pods is not None else "")
+    waits = _wait(seen, disk, memory, State.DRAINING, what if is_known else "")
     return replace(waits, step=Step.DRAIN) if seen.unschedulable else waits
 
 
@@ -181,9 +206,12 @@ def _ask(seen: Seen, order: Order, disk: OnDisk, memory: Memory) -> Decision:
     if live is None:
         return replace(_wait(seen, disk, memory, State.SWITCHING, ""), step=Step.LOOK, sentence="it is all there")
     why = _why_not_now(order, live)
+    if not seen.boot:  # the script drops what names another one
+        why = why or "it is not known which boot of the machine this is"
     if why is not None or live.before is None:
         return _wait(seen, disk, memory, State.SWITCHING, "it is not known which pods run" if why is None else why)
-    asked = Asked(order.id, order.number, order.attempt, order.target.version, seen.boot, live.before)
+    settings = disk.version is None or replace(order.target, version=disk.version).digest != disk.target
+    asked = Asked(order.id, order.number, order.attempt, order.target.version, seen.boot, live.before, settings)
     decision = _wait(seen, disk, Memory(), State.SWITCHING, "the script is asked")
     return replace(decision, step=Step.ASK, asked=asked)
 

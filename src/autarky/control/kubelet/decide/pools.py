@@ -8,6 +8,7 @@
       drain: Minor
       drainSeconds: 300
       version: v1.36.4
+      runtime: autarky.dev/container-runtime:v2.3.7-runc-v1.5.2
       kubelet: {configuration: {maxPods: 50}}
     - name: control-nodes
       nodes: {controlPlane: true}
@@ -32,22 +33,25 @@ from itertools import chain
 from typing import Any
 
 from autarky.control.common.shapes import mapping, plain
+from autarky.model.kubelets import (
+    CONTROL_NODES,
+    DRAIN_SECONDS,
+    MOST_AT_ONCE,
+    MOST_DRAIN_SECONDS,
+    MOST_LABELS,
+    MOST_ORDER,
+    MOST_POOLS,
+    MOST_SETTINGS,
+    NOT_OURS,
+    REFERENCE,
+    WORKERS,
+)
 from autarky.model.names import LABEL, is_name
 from autarky.model.versions import Version
 
-WORKERS, CONTROL_NODES = "workers", "control-nodes"
-MOST_POOLS, MOST_LABELS, MOST_SETTINGS = 50, 20, 200
-MOST_AT_ONCE, MOST_ORDER, MOST_DRAIN_SECONDS = 100, 1000, 86400
-DRAIN_SECONDS = 300
-NOT_OURS = frozenset(
-    {
-        *("apiVersion", "kind", "staticPodPath", "staticPodURL", "staticPodURLHeader", "containerRuntimeEndpoint"),
-        *("authentication", "authorization", "cgroupDriver", "healthzPort", "healthzBindAddress"),
-    }
-)
-"""Settings of a kubelet's configuration without which a node is no node of this cluster, or nobody sees how it is."""
 _VERSION = re.compile(r"v[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,6}")
-_KEYS = frozenset({"name", "nodes", "order", "atOnce", "drain", "drainSeconds", "version", "kubelet"})
+_REFERENCE = re.compile(REFERENCE)
+_KEYS = frozenset({"name", "nodes", "order", "atOnce", "drain", "drainSeconds", "version", "runtime", "kubelet"})
 
 
 class Drain(StrEnum):
@@ -61,7 +65,8 @@ class Drain(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """version: None for that of the ControlPlane. configuration: what is set in the kubelets' configuration."""
+    """version: None for that of the ControlPlane. runtime: the image with containerd and runc; empty for that of the
+    ControlPlane. configuration: what is set in the kubelets' configuration."""
 
     name: str
     control: bool = False
@@ -71,6 +76,7 @@ class Pool:
     drain: Drain = Drain.MINOR
     drain_seconds: int = DRAIN_SECONDS
     version: Version | None = None
+    runtime: str = ""
     configuration: Mapping[str, Any] = field(default_factory=dict)
 
     def has(self, labels: Mapping[str, Any], *, control: bool) -> bool:
@@ -95,6 +101,11 @@ def read(value: object) -> tuple[Pool, ...]:
     return (*others, *(named.get(pool.name, pool) for pool in IMPLICIT))
 
 
+def reference(value: object) -> str:
+    """Of an image, as it stands in the ControlPlane; empty for what is none."""
+    return value if isinstance(value, str) and _REFERENCE.fullmatch(value) else ""
+
+
 def _pool(said: Mapping[str, Any]) -> Pool:
     nodes = mapping(said.get("nodes"))
     control = nodes.get("controlPlane") is True
@@ -108,6 +119,7 @@ def _pool(said: Mapping[str, Any]) -> Pool:
         drain=Drain(said.get("drain", Drain.MINOR)),
         drain_seconds=said.get("drainSeconds", DRAIN_SECONDS),
         version=None if version is None else Version.parse(version),
+        runtime=reference(said.get("runtime")),
         configuration=dict(mapping(mapping(said.get("kubelet")).get("configuration"))),
     )
 
@@ -156,6 +168,8 @@ def _troubles(one: Mapping[str, Any]) -> Iterator[str]:
     version = one.get("version")
     if version is not None and not (isinstance(version, str) and _VERSION.fullmatch(version)):
         yield f"pool {name}: version is none such as v1.36.4"
+    if one.get("runtime") is not None and not reference(one.get("runtime")):
+        yield f"pool {name}: runtime is no image such as autarky.dev/container-runtime:v2.3.7-runc-v1.5.2"
     if (why := _of_kubelet(one.get("kubelet", {}))) is not None:
         yield f"pool {name}: {why}"
 

@@ -3,9 +3,11 @@
 Contract: GOOD once all of this has been seen without a break for PROVEN_SECONDS, of the kubelet that runs since the
 switch: it is healthy (`hosts.decide.kubelet_restart`), its Node shows the wanted version, and no pod was harmed: each
 sandbox that was ready before is still ready, unless its pod has ended or is on its way out, for which nobody blames a
-kubelet. WAIT while the API does not answer: that says nothing of the kubelet (rule 9), and the script's clock stands
-still. UNPROVEN otherwise: at its limit the script goes back, and says what was missing. A kubelet that keeps exiting is
-seen by the script itself.
+kubelet. Nor may such a pod have failed since the kubelet would not have it, or evicted it for want of something: of the
+latter the caller says whether it counts. Sandboxes that a pod can end by itself are not noted
+(`control.kubelet.node.observing`). WAIT while the API
+does not answer: that says nothing of the kubelet (rule 9), and the script's clock stands still. UNPROVEN otherwise: at
+its limit the script goes back, and says what was missing. A kubelet that keeps exiting is seen by the script itself.
 
 Danger: a kubelet that is silent must not look like an API that is. Whether the API answers is asked of the API.
 """
@@ -22,7 +24,7 @@ from autarky.model.versions import Version
 
 PROVEN_SECONDS = 10.0
 """As long as a kubelet takes between two renewals of its lease."""
-LOOK_SECONDS = 5.0
+LOOK_SECONDS = 7.0
 """The most between two looks without a break."""
 
 
@@ -36,8 +38,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Noted right before the switch. ready: whether its Node was Ready. sandboxes: those that were ready → the uid of
-    the pod, as the runtime has it."""
+    """Noted right before the switch. ready: whether its Node was Ready. sandboxes: those that were ready, and are
+    evidence → the uid of the pod, as the API has it."""
 
     ready: bool = True
     sandboxes: Mapping[str, str] = field(default_factory=dict)
@@ -47,7 +49,9 @@ class Before:
 class Seen:
     """answers: whether the API does, with etcd behind it. healthy, heartbeat, ready: as in kubelet_restart. version:
     that its Node shows. sandboxes: those that are ready; None where the runtime does not say. living: uids of the pods
-    that exist, have not ended, and are not being deleted; None where that is not known."""
+    that exist, have not ended, and are not being deleted; None where that is not known. rejected: of those that have
+    failed since a kubelet would not have them; evicted: since the node was low on something, which is what new settings
+    can do, and any tenant."""
 
     answers: bool
     healthy: bool | None
@@ -56,6 +60,8 @@ class Seen:
     version: Version | None
     sandboxes: frozenset[str] | None
     living: frozenset[str] | None
+    rejected: frozenset[str] = frozenset()
+    evicted: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,8 @@ def _missing(seen: Seen, before: Before, wanted: Version) -> str:
         found.append("it is not known which pods run")
     elif harmed := _harmed(before, seen.sandboxes, seen.living):
         found.append(f"the sandbox of {some(harmed)} is gone")
+    elif refused := (seen.rejected | seen.evicted).intersection(before.sandboxes.values()):
+        found.append(f"it has no room for {some(refused)}, which it had before")
     return " and ".join(one for one in found if one)
 
 

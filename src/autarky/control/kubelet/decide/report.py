@@ -17,20 +17,19 @@ is short, in one line, and no number in it is large. A state that this release d
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from autarky.control.common.shapes import mapping, plain
+from autarky.control.common.shapes import plain
+from autarky.control.kubelet.decide.fields import NOT_UNDERSTOOD, WORD, annotation, fitting, number, version
 from autarky.control.kubelet.decide.order import ID, MOST_NUMBER
 from autarky.model.versions import Version
+from autarky.render.values import canonical_text
 
 ANNOTATION = "autarky.dev/kubelet"
 MOST_LETTERS = 8 * 1024
-_VERSION = re.compile(r"v?[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,6}")
-_WORD = re.compile(r"[\x21-\x7e]{0,256}")
 
 
 class State(StrEnum):
@@ -89,50 +88,37 @@ def text(report: Report) -> str:
         "why": plain(report.why),
         "interrupted": report.interrupted,
     }
-    there = {key: value for key, value in said.items() if value}
-    return json.dumps(there, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return canonical_text({key: value for key, value in said.items() if value})
 
 
 def read(metadata: Mapping[str, Any]) -> Report | None:
     """What a Node's annotation reports; None where it reports nothing that can be understood. Not trusted."""
-    value = mapping(metadata.get("annotations")).get(ANNOTATION)
-    if not isinstance(value, str) or len(value) > MOST_LETTERS:
+    value = annotation(metadata, ANNOTATION, MOST_LETTERS)
+    if value is None:
         return None
     try:
         return _report(json.loads(value))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except NOT_UNDERSTOOD:
         return None
 
 
 def _report(said: Mapping[str, Any]) -> Report:
-    order = _fits(ID, said["order"]) if "order" in said else ""
+    order = fitting(ID, said["order"]) if "order" in said else ""
     return Report(
         order=order,
-        number=_number(said.get("number", 0)),
-        attempt=_number(said.get("attempt", 0)),
+        number=number(said.get("number", 0), MOST_NUMBER),
+        attempt=number(said.get("attempt", 0), MOST_NUMBER),
         state=State(said["state"]) if order else None,
-        slot=_fits(_WORD, said.get("slot", "")),
+        slot=fitting(WORD, said.get("slot", "")),
         version=_version(said.get("version")),
         former=_version(said.get("former")),
-        base=_fits(_WORD, said.get("base", "")),
-        runtime=_fits(_WORD, said.get("runtime", "")),
-        target=_fits(_WORD, said.get("target", "")),
+        base=fitting(WORD, said.get("base", "")),
+        runtime=fitting(WORD, said.get("runtime", "")),
+        target=fitting(WORD, said.get("target", "")),
         why=plain(said.get("why", "")),
         interrupted=said.get("interrupted") is True,
     )
 
 
 def _version(value: object) -> Version | None:
-    return None if value is None else Version.parse(_fits(_VERSION, value))
-
-
-def _number(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= MOST_NUMBER:
-        raise ValueError("no such number")
-    return value
-
-
-def _fits(pattern: re.Pattern[str], value: object) -> str:
-    if not isinstance(value, str) or pattern.fullmatch(value) is None:
-        raise ValueError("no such text")
-    return value
+    return None if value is None else version(value)

@@ -2,9 +2,10 @@
 
     /var/lib/autarky/kubelet/GENERATION/    named by its content, never changed; `complete` is written last
         kubelet containerd containerd-shim-runc-v2 ctr runc    links into the store
-        config.json, conf.d/                its configuration
+        config.json                         its configuration, named by the script: an argument may name another one
         arguments                           one per line, as they are; never --bootstrap-kubeconfig
-        version                             of the kubelet; for people and for the agent
+        version                             of the kubelet; for people
+        target.json                         what it was made of (`generation`)
         complete                            generation GENERATION
     current, previous   links to one of them: one rename switches program, configuration and runtime together
     ask                 order, generation, boot, uptime, limit      by whoever wants a change: the node agent, or `up`
@@ -50,6 +51,7 @@ from autarky.control.hosts.decide.kubelet_restart import MOST_RESTARTS
 from autarky.control.slots import manifests as standby
 from autarky.model import ports
 from autarky.model.files import File
+from autarky.model.versions import Version
 from autarky.programs import program
 
 KUBELETS = f"{places.HOST_ROOT}/kubelet"
@@ -64,6 +66,11 @@ RUNTIME = ("containerd", "containerd-shim-runc-v2", "ctr", "runc")
 PROGRAMS = ("kubelet", *RUNTIME)
 SCRIPT_PATH = f"{places.BIN}/kubelet-slots"
 
+IMAGE, IMAGE_PATH = "autarky.dev/kubelet", "/usr/local/bin/kubelet"
+"""The repository of the images that a kubelet comes in (the tag is its version), and where it is in one."""
+RUNTIME_IMAGE = "autarky.dev/container-runtime"
+"""The repository of those that RUNTIME comes in, beside where a kubelet would be."""
+
 LIMIT = 90
 """Seconds for a proof, as asked for: with the way back 120 at most."""
 LEAST_SECONDS, MOST_SECONDS = 10, 600
@@ -71,9 +78,16 @@ LEAST_SECONDS, MOST_SECONDS = 10, 600
 WAIT_SECONDS = 10
 ASK_SECONDS = 60
 
+LOCK = f"{places.RUN}/kubelet-slot.lock"
+"""In memory: of the kubelet in force, where a node has two (`hosted`)."""
 _KUBECONFIG = f"{places.KUBERNETES}/kubelet.conf"
 _BOOTSTRAP = f"{places.KUBERNETES}/bootstrap-kubelet.conf"
 _CERTIFICATE = f"{agent.KUBELET_PKI}/kubelet-client-current.pem"
+
+
+def image_of(version: Version) -> str:
+    """The image that the kubelet of that version comes in."""
+    return f"{IMAGE}:{version}"
 
 
 def script() -> File:
@@ -93,6 +107,8 @@ _PROGRAM = program(
     ca_key=f"{places.PKI}/ca.key",
     signers=f"{places.MANIFESTS}/node-agent-standby",
     health_port=ports.KUBELET_HEALTH,
+    lock=LOCK,
+    hosted_port=ports.KUBELET_HOSTED_HEALTH,
     most_exits=MOST_RESTARTS,
     limits=f"{LEAST_SECONDS} {MOST_SECONDS}",
     wait_seconds=WAIT_SECONDS,

@@ -1,6 +1,6 @@
 """What is staged on this node's disk for its kubelet: programs in the store, generations, and a ledger of both.
 
-    store/NAME-SHA16            programs, named by their content, as `up` does it (`phases.binaries`)
+    store/NAME-SHA16            programs, named by their content, as `up` does it (`places.stored_name`)
     kubelet/GENERATION/         links to them, and files (`manifests.files`); `complete` is written last
     state/kubelet-staged.json   programs, generations: those that are ours to remove; origins: of which program of the
                                 store a file of an image has the content, also where that is not ours
@@ -24,13 +24,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from autarky import places
 from autarky.control.kubelet.manifests import files
-from autarky.store import NOT_UNDERSTOOD, write_private
+from autarky.control.kubelet.manifests.generation import Generation
+from autarky.store import NOT_UNDERSTOOD, sync_directory, write_private
 
 SYNCED_AT_ONCE: Final = 8 * 2**20
 """Bytes. etcd may be on the same disk: a sync of 80 MB could hold up its own for as long as an election takes."""
-CONFIGURATION: Final = "conf.d"
-"""In every generation: a kubelet does not start with a --config-dir that does not exist."""
 _GENERATION = re.compile(r"[0-9a-f]{16}")
 _STORED = re.compile(r"[a-z0-9][a-z0-9.-]*-[0-9a-f]{16}")
 _PART = re.compile(r"\.[a-z0-9.-]+\.part")
@@ -74,33 +74,11 @@ class Part:
         os.fchmod(self._file.fileno(), 0o755)
         os.fsync(self._file.fileno())
         self._file.close()
-        return f"{self.name}-{self._hash.hexdigest()[:16]}"
+        return places.stored_name(self.name, self._hash.hexdigest())
 
     def drop(self) -> None:
         self._file.close()
         self.path.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """programs: name → file of the store. files: name → content, in the directory or its conf.d, without `complete`."""
-
-    programs: Mapping[str, str]
-    files: Mapping[str, bytes]
-
-    @property
-    def name(self) -> str:
-        """A hash of everything in it."""
-        contents = {name: sha256(content).hexdigest() for name, content in self.files.items()}
-        return sha256(json.dumps([dict(self.programs), contents], sort_keys=True).encode()).hexdigest()[:16]
-
-    @property
-    def links(self) -> dict[str, str]:
-        return {name: f"../../store/{stored}" for name, stored in self.programs.items()}
-
-    @property
-    def complete(self) -> bytes:
-        return files.written({"generation": self.name})
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +120,7 @@ class Staged:
             ledger.origins |= names
         for origin, part in parts.items():
             part.path.replace(self.root / "store" / names[origin])
-        _sync(self.root / "store")
+        sync_directory(self.root / "store")
         return {part.name: names[origin] for origin, part in parts.items()}
 
     def remove_parts(self) -> None:
@@ -156,7 +134,7 @@ class Staged:
 
     def is_complete(self, generation: Generation) -> bool:
         directory = self.root / "kubelet" / generation.name
-        wanted = {**generation.files, files.COMPLETE: generation.complete}
+        wanted = {**generation.contents, files.COMPLETE: generation.complete}
         try:
             links = {name: str((directory / name).readlink()) for name in generation.links}
             contents = {name: (directory / name).read_bytes() for name in wanted}
@@ -169,13 +147,13 @@ class Staged:
         with self._changed_ledger() as ledger:
             ledger.generations.add(generation.name)
         directory = self.root / "kubelet" / generation.name
-        (directory / CONFIGURATION).mkdir(mode=0o755, parents=True, exist_ok=True)
-        for name, content in generation.files.items():
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for name, content in generation.contents.items():
             _write(directory / name, content)
         for name, target in generation.links.items():
             _point(directory / name, target)
-        for changed in (directory / CONFIGURATION, directory, directory.parent):
-            _sync(changed)
+        for changed in (directory, directory.parent):
+            sync_directory(changed)
         _write(directory / files.COMPLETE, generation.complete)
 
     # --- what is removed ---
@@ -193,7 +171,7 @@ class Staged:
         for name in gone:
             _remove_generation(directory / name)
         if gone:
-            _sync(directory)
+            sync_directory(directory)
             with self._changed_ledger() as ledger:
                 ledger.generations -= set(gone)
         return gone
@@ -204,7 +182,7 @@ class Staged:
         for name in gone:
             (store / name).unlink(missing_ok=True)
         if gone:
-            _sync(store)
+            sync_directory(store)
             with self._changed_ledger() as ledger:
                 ledger.programs -= set(gone)
                 ledger.origins = {origin: name for origin, name in ledger.origins.items() if (store / name).exists()}
@@ -281,13 +259,5 @@ def _remove_generation(directory: Path) -> None:
     """It is no longer complete before anything else of it is gone."""
     if directory.exists():
         (directory / files.COMPLETE).unlink(missing_ok=True)
-        _sync(directory)
+        sync_directory(directory)
         shutil.rmtree(directory)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -4,8 +4,8 @@ settings.
 Contract: what runs is not touched, since only the script on the host switches to another generation. It may be killed
 at any write, and called again (`staged`): what is on the disk already is not read again, and where all of it is,
 nothing is written. UserError, which names the fix, is for what another attempt would not change: an image that cannot
-give the programs, a kubelet of another version, a disk without room (seen before the first write). Unreachable,
-ApiError and OSError pass.
+give the programs, a kubelet of another version; NoRoom, which is one, for a disk without room (seen before the first
+write, or while it is written), which may have some a moment later. Unreachable, ApiError and OSError pass.
 
 Danger: between the push of a program and its link, `up` relies on a file that no link reaches. Do not prune while a
 change by `up` is under way on this node.
@@ -24,23 +24,27 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from autarky import places
+from autarky.control.kubelet.decide.own import SPARE
 from autarky.control.kubelet.manifests.files import VERSION
-from autarky.control.kubelet.node.staged import Generation, Part, Staged
+from autarky.control.kubelet.manifests.generation import Generation, in_store
+from autarky.control.kubelet.node.staged import Part, Staged
 from autarky.errors import UserError
 from autarky.ports import FoundImage, ImageFiles
+from autarky.threads import to_the_end
 
 KUBELET: Final = "kubelet"
-RESERVE: Final = 256 * 2**20
-"""Bytes that stay free: etcd and the agents write to the same disk."""
 VERSION_SECONDS: Final = 60.0
 """For `kubelet --version`, which takes 0.2 s."""
 _SAID = re.compile(rb"Kubernetes (v\d+\.\d+\.\d+\S{0,64})\n")
 _NO_PROGRAM = (errno.ENOEXEC, errno.EACCES, errno.ENOENT)
 _FREE_SOME = f"free some space below {places.HOST_ROOT} on this node"
-_Result = TypeVar("_Result")
+
+
+class NoRoom(UserError):
+    """On the disk, now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ class Staging:
         """Remove what is ours and not used; what was removed. keep: generations that an ask or a trial names, besides
         `current` and `previous`."""
         async with self._one_at_a_time:
-            return await _to_the_end(lambda: self._disk.prune(keep))
+            return await to_the_end(lambda: self._disk.prune(keep))
 
     def in_use(self, names: Iterable[str]) -> dict[str, str]:
         """Program → the file of the store that it is now; without those that are elsewhere."""
@@ -162,11 +166,12 @@ class Staging:
         for image in dict.fromkeys(source.image for source in missing.values()):
             paths = {source.path: name for name, source in missing.items() if source.image == image}
             programs |= await self._bring(found[image], paths)
-        files = {**wanted.files, VERSION: f"{wanted.version}\n".encode()}
-        generation = Generation({**wanted.kept, **programs}, files)
+        contents = {**wanted.files, VERSION: f"{wanted.version}\n".encode()}
+        links = {name: in_store(stored) for name, stored in {**wanted.kept, **programs}.items()}
+        generation = Generation(links, contents)
         if not self._disk.is_complete(generation):
             await self._try(programs.get(KUBELET), wanted)
-            await _to_the_end(lambda: self._disk.write(generation))
+            await to_the_end(lambda: self._disk.write(generation))
         return generation.name
 
     # --- programs ---
@@ -196,7 +201,7 @@ class Staging:
                 parts[path] = self._disk.part(name)
             await self.images.read(image, {path: part.take for path, part in parts.items()})
             of = {_origin(image, path): part for path, part in parts.items()}
-            return await _to_the_end(lambda: self._disk.put_in_store(of))
+            return await to_the_end(lambda: self._disk.put_in_store(of))
         finally:
             for part in parts.values():
                 part.drop()
@@ -211,9 +216,9 @@ class Staging:
                 )
 
     def _refuse_without_room(self, size: int) -> None:
-        if size and (free := self.free(self.root)) < size + RESERVE:
-            needed = f"{(size + RESERVE) / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB are free"
-            raise UserError(f"there is no room for another kubelet: {needed} at {self.root}", fix=_FREE_SOME)
+        if size and (free := self.free(self.root)) < size + SPARE:
+            needed = f"{(size + SPARE) / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB are free"
+            raise NoRoom(f"there is no room for another kubelet: {needed} at {self.root}", fix=_FREE_SOME)
 
     async def _try(self, stored: str | None, wanted: Wanted) -> None:
         """UserError where it is not the wanted kubelet; then nothing of it stays."""
@@ -224,7 +229,7 @@ class Staging:
             _refuse_other_version(said, wanted)
         except UserError:
             with suppress(OSError):
-                await _to_the_end(self._disk.prune_store)
+                await to_the_end(self._disk.prune_store)
             raise
 
 
@@ -245,16 +250,4 @@ def _full_disk_explained() -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise UserError(f"the disk with {places.HOST_ROOT} is full", fix=_FREE_SOME) from error
-
-
-async def _to_the_end(work: Callable[[], _Result]) -> _Result:
-    """Its result. It runs in a thread, and has ended on return even where this is cancelled: the next attempt uses the
-    same names."""
-    running = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(running)
-    finally:
-        await asyncio.wait({running})
-        if not running.cancelled():
-            running.exception()  # looked at, so that nobody logs it
+        raise NoRoom(f"the disk with {places.HOST_ROOT} is full", fix=_FREE_SOME) from error

@@ -1,7 +1,8 @@
 """When a level moves between its slots: whether a hosted workload is retired, or comes back. Pure.
 
 `selfHosted` says which levels are hosted. The node agents activate and withdraw standbys by themselves; only the hosted
-workload of one component is decided here.
+workload of one component is decided here. That of the kubelet (level 0) has no standby to wait for: on each node the
+host's kubelet waits behind the hosted one, which steps aside once it sees that, and is in force then.
 
 Contract:
 - rule 1: it is retired only when its standby serves on every control node, on its own port and through the load
@@ -12,7 +13,7 @@ Contract:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -37,6 +38,7 @@ class Seen:
     standbys: control node → whether the standby serves there; None where that is not known.
     turn: False while a component that comes back earlier does not serve from its hosted slot yet: three that start at
     once would take the processor from the standbys that serve.
+    in_force: of the kubelet, the control nodes where the hosted one has yet to step aside; None for others.
     """
 
     hosted: bool | None
@@ -44,6 +46,7 @@ class Seen:
     leaving: int = 0
     standbys: Mapping[str, bool | None] | None = None
     turn: bool = True
+    in_force: Collection[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +73,13 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
         return Decision(Step.WAIT, "the requested or the current state is not known")
     if seen.hosted:
         return _come(seen)
+    if seen.workload and seen.in_force is not None:
+        return _step_aside(seen.in_force)
     if seen.workload:
         return _go(seen.standbys or {}, memory, now)
     if seen.leaving:
         return Decision(Step.WAIT, f"{seen.leaving} hosted pods are still terminating")
-    return Decision(Step.NOTHING, "it runs as static pods, as requested")
+    return Decision(Step.NOTHING, "it is not hosted, as requested")
 
 
 def _come(seen: Seen) -> Decision:
@@ -83,6 +88,12 @@ def _come(seen: Seen) -> Decision:
     if not seen.turn:
         return Decision(Step.WAIT, "it comes back once the components before it serve")
     return Decision(Step.BRING_BACK, "its level is hosted and its workload is missing")
+
+
+def _step_aside(in_force: Collection[str]) -> Decision:
+    if in_force:
+        return Decision(Step.WAIT, f"it has yet to step aside for the host's on {', '.join(sorted(in_force))}")
+    return Decision(Step.RETIRE, "on each control node the host's is in force")
 
 
 def _go(standbys: Mapping[str, bool | None], memory: Memory, now: float) -> Decision:

@@ -18,6 +18,9 @@ BLINK_SECONDS = 1.0
 """What each time counts at least that a worker's pod ceases to be Ready: it may choose moments between two looks."""
 LEASE_IS_OLD = 20.0
 """Seconds without a renewal after which a holder counts as gone: the leases of level 3 last for 15 s."""
+ENDING_SECONDS = 300.0
+"""How long in all a pod of the revision may terminate on a worker before that counts as lacking one. A runtime that
+hangs makes its Node not Ready sooner than that, and then nothing is counted."""
 REACH_SECONDS = 5.0
 """How long a lease must have been free before a Ready pod is blamed for not taking it: it tries at least every 1.8 s.
 As long as the node agents wait before they activate a standby."""
@@ -27,14 +30,16 @@ As long as the node agents wait before they activate a standby."""
 class Clock:
     """Of the revision on one node, or of one of its pods (`Pod.key`), in seconds: how long it has waited for the
     previous pod, been judged, been Ready without interruption, and been away (not Ready) since a pod of it was first
-    Ready there. lacked: how long a worker had no pod of it in all, not even the previous one. served: whether one was
-    Ready. start: how long that pod took until then."""
+    Ready there. lacked: how long a worker had no pod of it in all, not even the previous one; ending: how long one that
+    came after the previous one terminated there. served: whether one was Ready. start: how long that pod took until
+    then."""
 
     waited: float = 0.0
     judged: float = 0.0
     ready: float = 0.0
     away: float = 0.0
     lacked: float = 0.0
+    ending: float = 0.0
     proven: bool = False
     served: bool = False
     start: float | None = None
@@ -55,7 +60,8 @@ class Memory:
     """looked: when (monotonic seconds) everything was seen last; None: the clocks have stood still since.
 
     since: when the revision was first seen. watched: for how many seconds it has been judged since; unmade: for how
-    many without a break no pod of it was made.
+    many without a break no pod of it was made; held: for how many in all nothing but workers kept it on trial. (A
+    worker's own clocks begin again whenever its Node is Ready again.)
     lease, renewed: the lease's version and when it last changed.
     new_leads_from: the lease's version from which on only pods of the new revision could hold it.
     reach: pod that has been Ready → seconds for which the lease has been free for it. missed: the pods that did not
@@ -71,6 +77,7 @@ class Memory:
     looked: float | None = None
     watched: float = 0.0
     unmade: float = 0.0
+    held: float = 0.0
     clocks: Mapping[str, Clock] = field(default_factory=lambda: NO_CLOCKS)
     lease: str | None = None
     renewed: float = 0.0
@@ -100,7 +107,16 @@ def advanced(observed: Observed, memory: Memory, settle: float, now: float) -> M
             blameless = pod.ready and cannot_lead(pod, observed, memory, now)
             kept[pod.key] = clock if blameless else replace(clock, judged=clock.judged + step)
     unmade = memory.unmade + step if observed.due else 0.0
-    return replace(memory, looked=now, watched=memory.watched + step, unmade=unmade, clocks=kept)
+    held = memory.held + step if _depends_on_workers(observed, kept) else memory.held
+    return replace(memory, looked=now, watched=memory.watched + step, unmade=unmade, held=held, clocks=kept)
+
+
+def _depends_on_workers(observed: Observed, clocks: Mapping[str, Clock]) -> bool:
+    """Whether it is, or is on its way, wherever it has to prove itself, and has done so on all control nodes there."""
+    pods = {pod.key: pod.node for pod in observed.pods}
+    places = {node: node for node in observed.nodes} if observed.replicas is None else pods
+    found = [(clocks.get(key), node) for key, node in places.items()]
+    return bool(found) and all(clock and (clock.proven or not observed.trusts(node)) for clock, node in found)
 
 
 def _run_on(clock: Clock, pod: Pod, step: float, settle: float, blinks: float) -> Clock:
@@ -114,9 +130,12 @@ def _run_on(clock: Clock, pod: Pod, step: float, settle: float, blinks: float) -
 
 
 def _without_pod(clock: Clock, step: float, *, is_bare: bool) -> Clock:
-    """Of a worker that has no pod of the revision now. While the previous pod terminates it lacks none."""
+    """Of a worker that has no pod of the revision now. While the previous pod terminates it lacks none, nor while one
+    that came after it does, up to a limit."""
     if not (is_bare or clock.has_had_one):
         return clock
+    if not is_bare and clock.ending < ENDING_SECONDS:
+        return replace(clock, ending=clock.ending + step)
     return replace(clock, lacked=clock.lacked + (max(step, BLINK_SECONDS) if clock.ready else step))
 
 

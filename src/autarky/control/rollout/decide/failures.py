@@ -26,7 +26,8 @@ TRY_AGAIN = "autarky.dev/try-again"
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A revision that was rolled back: how often, and why the last time. never_ran: none of its containers was ever
-    created. edited: what is made to be edited was not as the last good revision had it."""
+    created. by_workers: pods on workers alone were the reason. edited: what is made to be edited was not as the last
+    good revision had it."""
 
     revision: str
     count: int
@@ -34,6 +35,7 @@ class Failure:
     by_skew: bool = False
     never_ran: bool = False
     edited: bool = False
+    by_workers: bool = False
 
     @property
     def condemns(self) -> bool:
@@ -91,8 +93,12 @@ class Record:
         found = tuple(replace(one, edited=True) if one.revision == revision else one for one in self.failures)
         return replace(self, failures=found)
 
-    def with_failure(self, revision: str, sentence: str, *, by_skew: bool, never_ran: bool = False) -> Record:
+    def with_failure(
+        self, revision: str, sentence: str, *, by_skew: bool, never_ran: bool = False, by_workers: bool = False
+    ) -> Record:
         before = self.failure(revision)
-        failure = Failure(revision, before.count + 1 if before else 1, sentence, by_skew, never_ran)
+        failure = Failure(
+            revision, before.count + 1 if before else 1, sentence, by_skew, never_ran, by_workers=by_workers
+        )
         failures = (*self.without(revision).failures, failure)
         return replace(self, failures=failures[-KEPT_FAILURES:], current=revision)

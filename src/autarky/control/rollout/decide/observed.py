@@ -66,6 +66,9 @@ class Observed:
     made:     of such a one: how many pods of the revision there are, also on nodes that are not Ready, and on none yet.
     due:      whether the controllers would have made a pod of the revision by now, and there is none, on any node.
     trusted:  the nodes on which one failure is enough to blame the revision; None: all of them.
+    idle:     those of `nodes` whose pod waits for its turn to be tried: no clock of theirs runs.
+    refused:  nodes, not among `nodes`, on which the revision may not be in force, as they say.
+    by_two:   whether one worker's word makes it no good one: no trusted node is among `nodes`, and one may be there.
     """
 
     revision: str
@@ -81,6 +84,9 @@ class Observed:
     made: int = 0
     due: bool = False
     trusted: frozenset[str] | None = None
+    idle: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
+    by_two: bool = False
 
     @property
     def places(self) -> frozenset[str]:

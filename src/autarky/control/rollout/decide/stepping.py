@@ -9,10 +9,11 @@ Contract: `decide(observed)` names a pod only if all of this holds:
 - the controller itself can replace none: it counts as many unavailable nodes as it may, and has observed the wanted
   template;
 - every node that it counts is away, which is not Ready for AWAY_SECONDS (rule 2: a node that has just fallen silent is
-  not gone); except for one that lags: a worker whose pod has not become available for LAG_SECONDS, or only now and
-  then. If a second one lags that is not away, the template is in doubt (`decide.verdict`), and the rollout stops. (Not
-  that of the node agents on control nodes, by which alone they are judged: on the way to these any number of workers is
-  passed over; nor where it is a pod of before that does not finish terminating.)
+  not gone); or says that the revision may not be in force there (a hosted kubelet, where another one is wanted), or has
+  waited for its turn for LAG_SECONDS, which says nothing of the template; except for one that lags: a worker whose pod
+  has not become available for LAG_SECONDS, or only now and then. If a second one lags whose node is Ready, the template
+  is in doubt (`decide.verdict`), and the rollout stops. (Not that of what control nodes alone judge: on the way to
+  these any number of workers is passed over; nor where it is a pod of before that does not finish terminating.)
 - every other node is Ready and has one pod, which is available: no other living pod is stopping or starting;
 - the pod is on a living node, and not of the wanted revision.
 So one living pod is replaced at a time, as if the skipped nodes did not belong to the DaemonSet; control nodes first,
@@ -50,7 +51,9 @@ class Pod:
 @dataclass(frozen=True, slots=True)
 class Place:
     """A node that the DaemonSet selects. ending: whether a pod of it terminates there. trusted: it is a control node.
-    lags: it was first `on_its_way` LAG_SECONDS ago, and has not served for SERVES_SECONDS since."""
+    lags: it was first `on_its_way` LAG_SECONDS ago, and has not served for SERVES_SECONDS since. refused: its node says
+    that what is new may not be in force there, so that it never becomes available; waits: that it has yet to get its
+    turn."""
 
     node: str
     ready: bool
@@ -59,6 +62,8 @@ class Place:
     ending: bool = False
     trusted: bool = True
     lags: bool = False
+    refused: bool = False
+    waits: bool = False
 
     @property
     def counted(self) -> bool:
@@ -69,12 +74,13 @@ class Place:
     @property
     def on_its_way(self) -> bool:
         """A worker that has no available pod, or is not Ready: it lags, if that lasts. Whatever it says of itself
-        meanwhile: one that is Ready now and then would be neither away nor late, and hold up everybody else."""
-        return not self.trusted and (self.counted or self.ending or not self.ready)
+        meanwhile: one that is Ready now and then would be neither away nor late, and hold up everybody else. A control
+        node only while it waits."""
+        return self.waits or (not self.trusted and (self.counted or self.ending or not self.ready))
 
     @property
     def passed_over(self) -> bool:
-        return self.away or self.lags
+        return self.away or self.refused or (self.lags and (self.waits or not self.trusted))
 
     @property
     def serves(self) -> bool:
@@ -88,8 +94,10 @@ class Place:
     @property
     def doubts(self) -> bool:
         """Whether it lags because of what the template makes there. A former pod that does not finish terminating is no
-        such thing."""
-        return self.lags and not self.away and not self.is_available and bool(self.pods or not self.ending)
+        such thing, nor is one that has yet to be tried, nor what is on a node that is not Ready (rule 2), also for
+        shorter than it takes to be away."""
+        doubtful = self.lags and not (self.refused or self.waits)
+        return doubtful and self.ready and not self.is_available and bool(self.pods or not self.ending)
 
     @property
     def old(self) -> Pod | None:
@@ -143,8 +151,7 @@ class Lag:
 
 
 def followed(before: Mapping[str, Lag], places: Iterable[Place], now: float) -> dict[str, Lag]:
-    """The workers that are on their way, or were since the rollout began: else two of them, by turns, would never
-    lag."""
+    """Those that are on their way, or were since the rollout began: else two of them, by turns, would never lag."""
     found: dict[str, Lag] = {}
     for place in places:
         lag = before.get(place.node, Lag(now))
@@ -167,7 +174,7 @@ def decide(observed: Observed) -> Step:
     old = [(place, place.old) for place in observed.places if not place.passed_over and place.old is not None]
     if not old:
         return Step("every node that is not away has the wanted revision")
-    if all(place.ready and not place.on_its_way for place in observed.places):
+    if all(place.ready and not place.on_its_way and not place.refused for place in observed.places):
         return Step("no node is away")
     place, pod = min(old, key=lambda one: (not one[0].trusted, one[0].node))
     if why := _not_yet(observed, place):
@@ -209,7 +216,8 @@ def _without(observed: Observed) -> str:
 
 def _names(observed: Observed, *, lags: bool) -> list[str]:
     """Names of the skipped nodes."""
-    return sorted(one.node for one in observed.places if one.passed_over and (one.lags and not one.away) is lags)
+    passed = [one for one in observed.places if one.passed_over]
+    return sorted(one.node for one in passed if ((one.lags or one.refused) and not one.away) is lags)
 
 
 def most_unavailable(strategy: Mapping[str, object], desired: int) -> int | None:

@@ -24,7 +24,10 @@ The rules (docs/concepts.md, "Safety rules"):
   are evidence against the revision. So are two workers that have lacked a DaemonSet's pod for OWN_SECONDS in all, since
   each is ended as soon as it is made: else they would hold up the rollout for ever. It is not condemned, as the cause
   may be outside of it. Workers on which the previous pod does not finish terminating are no evidence, and prevent
-  nothing, however many they are. A Deployment that has pods on no other node fails there, and stays.
+  nothing, however many they are; those on which one of the revision does not are none for ENDING_SECONDS. Workers that
+  are neither well nor evidence for so long in all that HELD_SECONDS are over prevent nothing, either. A Deployment that
+  has pods on no other node fails there, and stays. A hosted kubelet's revision that may be in force on no control node,
+  or on none that is Ready, is good once two workers have proven it; where it may be in force nowhere, it is not judged.
 - A revision of which no pod is made at all for UNMADE_SECONDS is rolled back: admission refuses them, or a quota.
 - A version that breaks the skew rules (rule 4) is rolled back at once.
 - The target is the last revision that was healthy. A revision that was healthy once is never rolled back for later
@@ -40,6 +43,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from autarky.control.common.shapes import some
 from autarky.control.rollout.decide.clocks import NO_CLOCK, Clock, Memory, advanced
 from autarky.control.rollout.decide.failures import EXPIRES_SECONDS, Record
 from autarky.control.rollout.decide.limits import UNMADE_SECONDS, Policy
@@ -52,6 +56,9 @@ SETTLE_SECONDS = 10.0
 """The same while no revision is known to be good: as long as the node agents wait before they withdraw the standby."""
 BLIP_SECONDS = 10.0
 """How long in total an API server that has served may be not Ready before it is proven."""
+HELD_SECONDS = 450.0
+"""How much longer than the limits workers that are well now and then may keep a revision on trial, all of them
+together. By then those on which it fails have been blamed, also where its pods are slow to end."""
 WITNESSES = 2
 """How many untrusted nodes must fail for the revision to be blamed."""
 
@@ -118,15 +125,18 @@ def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, n
         record = record.with_good(observed.revision, _slowest_start(memory))
         return Decision(Verdict.KEEP_AS_GOOD, memory, record, sentence)
     before = record.failure(observed.revision)
-    if before is not None and before.condemns:
-        return _failed(before.sentence, None, memory, record, policy, now)
+    # What workers alone have condemned is tried again where they no longer count.
+    is_theirs = before is not None and before.by_workers and all(observed.trusts(node) for node in observed.nodes)
+    if before is not None and before.condemns and not is_theirs:
+        return _failed(before.sentence, None, memory, record, policy, now, by_workers=before.by_workers)
     memory = replace(memory, late=_not_proven_since(observed, memory, policy))
     late = _blamed(observed, _late(observed, memory, policy), memory)
     if late is not None:
         never_ran = _never_ran(observed, memory)
-        return _failed(_blame(late, policy), late, memory, record, policy, now, never_ran=never_ran)
+        theirs = not observed.trusts(late.node)
+        return _failed(_blame(late, policy), late, memory, record, policy, now, never_ran=never_ran, by_workers=theirs)
     if sentence := _lacks_pods(observed, memory, policy):
-        return _failed(sentence, None, memory, record, policy, now, never_ran=True)
+        return _failed(sentence, None, memory, record, policy, now, never_ran=True, by_workers=not observed.due)
     if (alone := _fails_on_the_only_node(observed, memory, policy)) is not None:
         sentence = f"{_blame(alone, policy)}; a single worker causes no rollback, and no other node has a pod of it"
         return Decision(Verdict.FAILED, memory, record, sentence, alone)
@@ -154,9 +164,12 @@ def _has_succeeded(observed: Observed, memory: Memory, policy: Policy) -> str | 
     if observed.made < (observed.replicas or 0):
         return None
     lacking = _unproven(observed, memory)
-    if lacking == observed.places:
+    proven = len(observed.places - lacking)
+    if proven < (WITNESSES if observed.by_two else 1):
         return None
     others = [node for node in lacking if not _has_never_had_one(node, observed, memory, policy)]
+    if memory.held >= HELD_SECONDS + policy.longest + policy.own:
+        others = [node for node in others if observed.trusts(node)]
     if len(others) > 1 or any(observed.trusts(one) or not _lags(one, observed, memory, policy) for one in others):
         return None
     if len(lacking) > 1:
@@ -288,6 +301,7 @@ def _failed(
     *,
     by_skew: bool = False,
     never_ran: bool = False,
+    by_workers: bool = False,
 ) -> Decision:
     if not policy.enabled:
         return Decision(Verdict.FAILED, memory, record, f"{sentence}; rolling back is switched off", pod, settled=True)
@@ -298,7 +312,7 @@ def _failed(
     if before is not None and now - memory.since < before.delay:
         message = f"applied again after {before.count} rollbacks, is about to be rolled back again: {sentence}"
         return Decision(Verdict.WAIT, memory, record, message, pod)
-    after = record.with_failure(memory.revision, sentence, by_skew=by_skew, never_ran=never_ran)
+    after = record.with_failure(memory.revision, sentence, by_skew=by_skew, never_ran=never_ran, by_workers=by_workers)
     message = sentence if before is None else f"applied again although it was rolled back before: {sentence}"
     return Decision(Verdict.ROLL_BACK, memory, after, message, pod)
 
@@ -316,6 +330,13 @@ def _left(observed: Observed, memory: Memory, policy: Policy) -> float | None:
 
 
 def _progress(observed: Observed, memory: Memory, policy: Policy) -> str:
+    if observed.idle and all(pod.ready for pod in observed.pods):
+        return f"its pod on {', '.join(sorted(observed.idle))} waits for its turn"
+    if observed.refused and observed.by_two:
+        where = some(observed.refused)
+        return (
+            f"it may not be in force on {where}, nor is it tried on a control node: two workers would have to prove it"
+        )
     if not observed.pods:
         what = "was made" if observed.due else "is on a Ready node"
         return f"no pod of this revision {what} yet"

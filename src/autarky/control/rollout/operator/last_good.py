@@ -20,13 +20,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from autarky.control.base.own_objects import write
 from autarky.control.drift.decide.applied import is_editable
-from autarky.control.rollout.decide.failures import Failure, Record
-from autarky.control.rollout.manifests import TEMPLATE, TYPE, is_last_good, secret_name
+from autarky.control.rollout.decide.failures import Record
+from autarky.control.rollout.manifests import FAILURES, TEMPLATE, TYPE, failures_from, is_last_good, secret_name
 from autarky.errors import UserError
 from autarky.parsing import parsed
 from autarky.ports import Kube, Object
@@ -188,7 +188,7 @@ def _encoded(kept: LastGood) -> dict[str, str]:
         "revision": record.good,
         "current": record.current,
         "start.json": record.start,
-        "failures.json": [asdict(failure) for failure in record.failures],
+        FAILURES: [asdict(failure) for failure in record.failures],
         TEMPLATE: kept.template,
         "objects.json": list(kept.objects),
         **({} if kept.applied is None else {"applied.json": kept.applied}),
@@ -203,11 +203,7 @@ def _decoded(data: dict[str, str]) -> LastGood:
     if not data:
         return LastGood()
     documents = {name: parsed(base64.b64decode(content)) for name, content in data.items()}
-    known = {one.name for one in fields(Failure)}  # an operator of a later release may have written more
-    failures = tuple(
-        Failure(**{name: value for name, value in failure.items() if name in known})
-        for failure in documents["failures.json"]
-    )
+    failures = failures_from(documents[FAILURES])
     record = Record(documents["revision"], failures, documents["current"], _start_in(documents))
     if record.good is not None and documents[TEMPLATE] is None:
         raise ValueError("a good revision without its template")

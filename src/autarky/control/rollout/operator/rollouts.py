@@ -47,6 +47,8 @@ LOOK_SECONDS = 1.0
 """Between two reconciles while clocks run."""
 CONTENT_SECONDS = 10.0
 """Between two comparisons with the last good content: Secrets and ConfigMaps are not watched."""
+NOT_JUDGED = (rollback.Verdict.WAIT, "not judged yet")
+"""Until one is, this time: after a failure to look, the verdict of before may be of another revision."""
 STORED = (rollback.Verdict.KEEP_AS_GOOD, rollback.Verdict.ROLL_BACK)
 """The verdicts with which the record is stored in any case, with what belongs to it."""
 EXCHANGE_TRIES = 5
@@ -58,10 +60,10 @@ HURRIED_SECONDS = 1
 class Rollouts(ClusterController):
     """etcd_up: whether a write succeeded just now. counted: called for each component that is rolled back.
 
-    For the status: `verdicts`: component → (verdict, sentence) of the last reconcile; `left`: component that is waited
-    for → in how many seconds it is decided; `differing`: component that was rolled back → a sentence for each object
-    that the good revision needs and that has changed; `unkept`: component whose revision is healthy → why it cannot be
-    kept as the last good one.
+    For the status: `verdicts`: component → (verdict, sentence) of the last reconcile, where it came to one; `left`:
+    component that is waited for → in how many seconds it is decided; `differing`: component that was rolled back → a
+    sentence for each object that the good revision needs and that has changed; `unkept`: component whose revision is
+    healthy → why it cannot be kept as the last good one.
     """
 
     view: View
@@ -83,6 +85,8 @@ class Rollouts(ClusterController):
     def begin_term(self) -> None:
         """Another leader may have written meanwhile: what is stored is read again, and all clocks start from zero."""
         self.kept.clear()
+        self.verdicts.clear()
+        self.left.clear()
         self.differing.clear()
         self.unkept.clear()
         self._memory.clear()
@@ -107,6 +111,8 @@ class Rollouts(ClusterController):
             if live is None and is_add_on(component):
                 self.kept.pop(component.name, None)  # what became of it is nobody's concern any more
             return True
+        self.verdicts[component.name] = NOT_JUDGED
+        self.left.pop(component.name, None)
         kept = await self._kept(component)
         if TRY_AGAIN in (live["metadata"].get("annotations") or {}):
             return await self._pardon(component, live, kept)
@@ -116,7 +122,6 @@ class Rollouts(ClusterController):
         decision = rollback.decide(observed, memory, kept.record, policy, self.clock.monotonic())
         self._memory[component.name] = decision.memory
         self.verdicts[component.name] = (decision.verdict, decision.sentence)
-        self.left.pop(component.name, None)
         if decision.left is not None:
             self.left[component.name] = decision.left
         self.tell(f"{decision.verdict.value}: {decision.sentence}", component.name, revision=observed.revision)

@@ -16,15 +16,24 @@ from typing import ClassVar
 
 from autarky.control.base.controller import ClusterController
 from autarky.control.base.events import report
-from autarky.control.base.operator_view import View, current, node_is_ready
+from autarky.control.base.operator_view import View, current
 from autarky.control.common.pods import is_ready
+from autarky.control.common.shapes import node_is_ready
+from autarky.control.kubelet.decide import hosted_report
+from autarky.control.kubelet.decide.hosted_report import State
 from autarky.control.rollout.decide import stepping
-from autarky.control.rollout.operator.workloads import controllers_name, is_of, selects, workload
+from autarky.control.rollout.operator.workloads import (
+    controllers_name,
+    is_of,
+    only_control_nodes_judge,
+    selects,
+    workload,
+)
 from autarky.errors import AutarkyError
 from autarky.model.components import (
     COMPONENTS,
+    KUBELET,
     NAME_LABEL,
-    NODE_AGENT,
     OPERATOR,
     Component,
 )
@@ -45,7 +54,7 @@ class Stepping(ClusterController):
     _since: dict[str, float] = field(default_factory=dict, init=False)
     """Node → since when it is not Ready, by this operator's own clock."""
     _lagging: dict[str, tuple[str | None, dict[str, stepping.Lag]]] = field(default_factory=dict, init=False)
-    """DaemonSet → its revision, and the workers that are on their way, or were since that began."""
+    """DaemonSet → its revision, and the nodes that are on their way, or were since that began."""
 
     def begin_term(self) -> None:
         """This operator has not watched before: every node that is not Ready counts as having just become so."""
@@ -71,7 +80,7 @@ class Stepping(ClusterController):
         if live is None or (not self._since and _is_rolled_out(live)):
             self._lagging.pop(component.name, None)
             return False
-        seen = self._decide(component, live, self.view.nodes.items.values(), self.view.pods.items.values())
+        seen = self._decide(component, live, self.view.nodes.items.values(), self.view.pods_owned_by(live))
         self.tell(seen.sentence, component.name)
         if seen.pod is None:
             return seen.open
@@ -101,19 +110,19 @@ class Stepping(ClusterController):
         if most is None or "deletionTimestamp" in live["metadata"]:
             return stepping.Step("its update strategy does not replace pods one after the other")
         name = controllers_name(self.view, component, live)
-        places = self._places(live, name, nodes, [pod for pod in pods if is_of(pod, live)])
+        places = self._places(component, live, name, nodes, [pod for pod in pods if is_of(pod, live)])
         observed = stepping.Observed(
             known=name is not None,
             most=most,
             desired=desired,
             unavailable=live.get("status", {}).get("numberUnavailable", 0),
             places=self._followed(component, name, places),
-            by_workers=component.name != NODE_AGENT,
+            by_workers=not only_control_nodes_judge(self.view, component),
         )
         return stepping.decide(observed)
 
     def _places(
-        self, live: Object, revision: str | None, nodes: Iterable[Object], pods: list[Object]
+        self, component: Component, live: Object, revision: str | None, nodes: Iterable[Object], pods: list[Object]
     ) -> tuple[stepping.Place, ...]:
         """The nodes that the DaemonSet selects, each with its pods. (Ours tolerate every taint.)"""
         now = self.clock.monotonic()
@@ -128,6 +137,8 @@ class Stepping(ClusterController):
                 pods=tuple(_pod(pod, revision) for pod in on.get(name, ()) if not _ends(pod)),
                 ending=any(_ends(pod) for pod in on.get(name, ())),
                 trusted=CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {}),
+                refused=(says := _of_hosted_kubelet(component, node, on.get(name, ()))) is State.REFUSED,
+                waits=says is State.WAITING,
             )
             for node in nodes
             if selects(live["spec"]["template"], node)
@@ -170,6 +181,15 @@ def _is_rolled_out(live: Object) -> bool:
 def _pod(pod: Object, revision: str | None) -> stepping.Pod:
     label = (pod["metadata"].get("labels") or {}).get("controller-revision-hash")
     return stepping.Pod(pod["metadata"]["name"], label == revision, is_ready(pod))
+
+
+def _of_hosted_kubelet(component: Component, node: Object, pods: Iterable[Object]) -> State | None:
+    """What the node says of the kubelet of one of these pods, its DaemonSet's, that is not Ready."""
+    said = hosted_report.read(node["metadata"]) if component.name == KUBELET else None
+    if said is None:
+        return None
+    stay = (pod for pod in pods if not _ends(pod) and not is_ready(pod))
+    return said.state if any(pod["metadata"]["uid"] == said.pod for pod in stay) else None
 
 
 def _ends(pod: Object) -> bool:

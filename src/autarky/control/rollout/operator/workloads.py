@@ -6,6 +6,9 @@ static pods any label, image and readiness.
 A node agent has to act, too, by its own report: its probes are answered by whichever agent of the node acts, so that
 one that hangs is Ready.
 
+A hosted kubelet that waits for its turn, or may not be in force on its node, says nothing about its revision, and is
+not Ready. On a control node one that waits has yet to prove it, though: what workers say makes no revision good.
+
 The pods of a revision are found by the name that the controllers gave it: that of the ControllerRevision or
 ReplicaSet with the wanted template. While there is none, the controllers have not observed the template yet.
 
@@ -18,10 +21,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from autarky.control.base.operator_view import View, current, node_is_ready
+from autarky.control.base.operator_view import View, current
 from autarky.control.common.pods import has_ended, is_owned_by, is_ready, is_what_it_says, node_of
-from autarky.control.common.shapes import image_of
-from autarky.control.common.skew import NO_IMAGES, breaks_skew
+from autarky.control.common.shapes import image_of, within
+from autarky.control.common.skew import NO_IMAGES, breaks_skew, image_version, minor_of
+from autarky.control.kubelet.decide import hosted_report
 from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.decide.limits import seconds_to_ready
 from autarky.control.rollout.decide.observed import Leader, Lease, Observed, Pod
@@ -33,8 +37,9 @@ from autarky.model.components import (
     API_SERVER,
     COMPONENTS,
     HOSTED,
+    KUBE_PROXY,
+    KUBELET,
     LED_BY_LEASE,
-    NAME_LABEL,
     NODE_AGENT,
     SLOT_LABEL,
     STANDBY,
@@ -42,7 +47,7 @@ from autarky.model.components import (
     Component,
 )
 from autarky.ports import Object
-from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM, is_ours
+from autarky.render.values import SYSTEM, is_ours
 
 _HASH_LABELS = {"DaemonSet": "controller-revision-hash", "Deployment": "pod-template-hash"}
 
@@ -67,6 +72,18 @@ def is_add_on(component: Component) -> bool:
     return component.level is Level.ADD_ONS
 
 
+def only_control_nodes_judge(view: View, component: Component) -> bool:
+    """Whether pods on workers say nothing about its revision. No agent of theirs keeps a control plane alive, or
+    reports that it acts. On the way down a minor the API servers wait for kube-proxy, which must not be newer (rule 4):
+    what workers say must not keep a control plane from going back."""
+    if component.name != KUBE_PROXY:
+        return component.name == NODE_AGENT
+    servers = workload(view, COMPONENTS[API_SERVER])
+    has = None if servers is None else image_version(image_of(servers["spec"]["template"], API_SERVER))
+    wanted = image_version(f"{API_SERVER}:{within(view.control_plane, 'spec', 'version')}")
+    return has is not None and wanted is not None and minor_of(has) > minor_of(wanted)
+
+
 def _is_anywhere(component: Component) -> bool:
     """Whether any node may have any number of its pods. (Which operator leads says nothing about the others: the one
     that looks is the one that leads.)"""
@@ -86,11 +103,15 @@ def observe(
     if anywhere:  # its controller has made others for those that have ended, and leaves these as they are
         new = [pod for pod in new if not has_ended(pod)]
     nodes, ending, trusted = _ready_nodes(view, template), _ending(pods), control_nodes(view)
-    if component.name == NODE_AGENT:  # workers have none that keeps a control plane alive, or reports that it acts
+    if only_control_nodes_judge(view, component):
         nodes &= trusted
-    seen = [pod for pod in new if pod["spec"].get("nodeName") in nodes]
-    bare = nodes - _with_hosted(pods) if component.kind == "DaemonSet" else frozenset()
-    if _has_all(live, pods):  # an affinity keeps it from the others
+    idle = _idle(view, new) if component.name == KUBELET else {}
+    refused = frozenset(node for node, state in idle.items() if state is hosted_report.State.REFUSED)
+    nodes -= refused | (idle.keys() - trusted)
+    seen = [pod for pod in new if pod["spec"].get("nodeName") in nodes - idle.keys()]
+    hosted = _with_hosted(pods)
+    bare = nodes - hosted if component.kind == "DaemonSet" else frozenset()
+    if _has_all(live, hosted):  # an affinity keeps it from the others
         nodes, bare = nodes - (bare - trusted), bare & trusted
     # A pod that never ends on a worker keeps no controller from making others.
     could_make = anywhere or not ending or bool(bare & trusted)
@@ -108,6 +129,9 @@ def observe(
         made=len(new) if anywhere else 0,
         due=not new and bool(nodes) and could_make and _makes_pods(live),
         trusted=None if component in TWO_SLOTS else trusted,
+        idle=nodes & idle.keys(),
+        refused=refused,
+        by_two=component.name == KUBELET and not nodes & trusted,
     )
 
 
@@ -171,11 +195,7 @@ def _without_nothing(value: Any) -> Any:
 
 def control_nodes(view: View) -> frozenset[str]:
     """Those with the active label."""
-    return frozenset(
-        node["metadata"]["name"]
-        for node in view.nodes.items.values()
-        if CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {})
-    )
+    return view.active_nodes
 
 
 def pods_of(view: View, component: Component, slot: str) -> list[Object]:
@@ -186,11 +206,7 @@ def pods_of(view: View, component: Component, slot: str) -> list[Object]:
 def _of(view: View, component: Component) -> list[Object]:
     """All pods of the component, of both slots and all revisions; not those that a worker's kubelet only claims."""
     where = control_nodes(view)
-    return [
-        pod
-        for pod in view.pods.items.values()
-        if _label(pod, NAME_LABEL) == component.label_value and is_what_it_says(pod, where)
-    ]
+    return [pod for pod in view.pods_named(component.label_value) if is_what_it_says(pod, where)]
 
 
 def _owners(view: View, component: Component, live: Object) -> frozenset[str]:
@@ -221,10 +237,10 @@ def _ending(pods: Iterable[Object]) -> frozenset[str]:
     )
 
 
-def _has_all(live: Object, pods: Iterable[Object]) -> bool:
+def _has_all(live: Object, hosted: frozenset[str | None]) -> bool:
     """Whether there is a pod of the DaemonSet on as many nodes as its controller wants it on."""
     wanted = (live.get("status") or {}).get("desiredNumberScheduled")
-    return wanted is not None and len(_with_hosted(pods) - {None}) >= wanted
+    return wanted is not None and len(hosted - {None}) >= wanted
 
 
 def _with_hosted(pods: Iterable[Object]) -> frozenset[str | None]:
@@ -243,6 +259,11 @@ def _judged(view: View, pod: Object, component: Component, trusted: frozenset[st
     ready, trouble = is_ready(pod), trouble_of(pod)
     if ready and component.name == NODE_AGENT and not _acts(view, pod):
         ready, trouble = False, "another agent acts on the node"
+    said = _hosted_kubelet(view, pod) if component.name == KUBELET else None
+    if said is not None and said.state is hosted_report.State.FAILED:
+        ready, trouble = False, said.why or trouble
+    elif said is not None and said.state is hosted_report.State.PROVING:  # it may yet fail, however well it looks
+        ready = False
     return Pod(name, node, ready, trouble, has_never_run(pod), start, _is_anywhere(component))
 
 
@@ -252,13 +273,23 @@ def _acts(view: View, pod: Object) -> bool:
     return node is not None and acting_agent(node) in ("", pod["metadata"]["uid"])
 
 
+def _hosted_kubelet(view: View, pod: Object) -> hosted_report.Report | None:
+    """What its node reports of this very pod's kubelet."""
+    node = view.nodes.items.get((None, pod["spec"].get("nodeName", "")))
+    said = None if node is None else hosted_report.read(node["metadata"])
+    return said if said is not None and said.pod == pod["metadata"]["uid"] else None
+
+
+def _idle(view: View, pods: Iterable[Object]) -> dict[str, hosted_report.State]:
+    """The nodes whose hosted kubelet, of one of these pods, is not even to be tried now."""
+    found = [(pod, said) for pod in pods if (said := _hosted_kubelet(view, pod)) is not None]
+    idle = (hosted_report.State.WAITING, hosted_report.State.REFUSED)
+    return {pod["spec"]["nodeName"]: said.state for pod, said in found if said.state in idle}
+
+
 def _ready_nodes(view: View, template: Object) -> frozenset[str]:
     """The Ready nodes that the template's selector admits. (Ours tolerates every taint.)"""
-    return frozenset(
-        node["metadata"]["name"]
-        for node in view.nodes.items.values()
-        if node_is_ready(node) and selects(template, node)
-    )
+    return frozenset(node["metadata"]["name"] for node in view.ready_nodes if selects(template, node))
 
 
 def selects(template: Object, node: Object) -> bool:
@@ -326,6 +357,7 @@ def _has_processes(pod: Object) -> bool:
 
 def _on_host(view: View, host: str, pods: list[Object]) -> list[Object]:
     """The pods on the node of that host name; all of them, when no node is known by it."""
-    if not any(name.casefold() == host.casefold() for _, name in view.nodes.items):
+    known = host.casefold()
+    if not any(name.casefold() == known for _, name in view.nodes.items):
         return pods
-    return [pod for pod in pods if pod["spec"].get("nodeName", "").casefold() == host.casefold()]
+    return [pod for pod in pods if pod["spec"].get("nodeName", "").casefold() == known]

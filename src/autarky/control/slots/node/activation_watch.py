@@ -49,7 +49,7 @@ class ActivationWatch(Controller):
             return
         self._last = in_place
         running = await running_standbys(self.cri)
-        kubelet_up = await ports_seen.plain_status(ports.KUBELET_HEALTH, "/healthz") == 200
+        kubelet_up = await _kubelet_answers()
         etcd_up = await self.etcd_up()
         settled = True
         for component in WITH_STANDBY:
@@ -77,3 +77,11 @@ class ActivationWatch(Controller):
         except AutarkyError as error:
             self.tell(f"standby of {component} not repaired", f"the standby could not be repaired: {error}")
         return decision.settled
+
+
+async def _kubelet_answers() -> bool:
+    """In whichever slot it is in force."""
+    for port in (ports.KUBELET_HEALTH, ports.KUBELET_HOSTED_HEALTH):
+        if await ports_seen.plain_status(port, "/healthz") == 200:
+            return True
+    return False

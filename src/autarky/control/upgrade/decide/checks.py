@@ -60,6 +60,7 @@ def findings(seen: Seen) -> list[Finding]:
         *checks_of_plane.certificates(seen),
         *checks_of_nodes.disk(seen),
         *checks_of_nodes.images(seen),
+        *checks_of_nodes.kubelet_images(seen),
         *checks_of_webhooks.webhooks(seen),
         *checks_of_plane.backup(seen),
         *checks_of_apis.budgets(seen),

@@ -10,8 +10,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from autarky.control.common.shapes import condition, labels_of, name_of, number, plain, some, text, within
+from autarky.control.common.shapes import condition, labels_of, mapping, name_of, number, plain, some, text, within
 from autarky.control.common.skew import minor_of
+from autarky.control.kubelet.decide import pools
+from autarky.control.kubelet.decide import wanted as wanted_of_kubelets
+from autarky.control.kubelet.decide.pools import Drain
 from autarky.control.upgrade.decide.observed import Finding, Requested, Seen, Stored
 from autarky.render.values import MANAGED_BY, SYSTEM
 
@@ -74,14 +77,27 @@ def api_services(seen: Seen) -> Iterator[Finding]:
 
 
 def budgets(seen: Seen) -> Iterator[Finding]:
+    """A warning only: they are tenants', and hold up nothing of the control plane."""
     if seen.budgets:
+        drained = some(_drained(seen))
+        then = f"; kubelets of pools {drained} are drained for it, and a node whose pods stay keeps the one that it has"
         yield Finding(
             "budgets",
             f"PodDisruptionBudgets that allow no disruption now: {some(map(plain, seen.budgets))}; the control plane's"
-            " upgrade does not need it, but the drains for the kubelets afterwards",
+            f" upgrade does not need it{then if drained else ', but the drains for the kubelets afterwards'}",
             "`kubectl get poddisruptionbudgets -A` shows them: add replicas, or wait until their pods are ready",
             warning=True,
         )
+
+
+def _drained(seen: Seen) -> list[str]:
+    """The pools whose nodes are drained for the kubelets of that version, where these follow."""
+    plane = mapping(seen.plane)
+    if not wanted_of_kubelets.follows(plane):
+        return []
+    other = minor_of(seen.runs) != minor_of(seen.wanted)
+    found = pools.read(within(plane, "spec", "pools"))
+    return [one.name for one in found if one.drain is Drain.ALWAYS or (other and one.drain is Drain.MINOR)]
 
 
 def blocks_drains(budget: Mapping[str, Any]) -> str | None:

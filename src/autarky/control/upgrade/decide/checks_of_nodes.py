@@ -2,6 +2,9 @@
 
 A worker can only say something of itself, and whatever it says is a warning: it stops no upgrade, and no way back.
 
+The image that a kubelet comes in is a warning as well, also of a control node: its node refuses the order until it
+has it, and the control plane goes on without.
+
 Images. Those of the hosted components are on a node before it starts, under their upstream names, and never pulled:
 autarky's are built by itself, and what a registry gives for the same name is something else, if there is a registry at
 all; while it is being pulled the node has no pod, and its standby cannot be made. So an upstream name that is not on a
@@ -36,6 +39,8 @@ from autarky.control.common.shapes import (
     within,
 )
 from autarky.control.common.skew import minor_of, repository_of
+from autarky.control.kubelet.decide import wanted as wanted_of_kubelets
+from autarky.control.kubelet.manifests import files
 from autarky.control.slots.decide import report as slots
 from autarky.control.upgrade.decide.observed import PASSES, Finding, Seen
 from autarky.control.upgrade.decide.reported import images_are_placed, parsed
@@ -130,6 +135,30 @@ def _names(nodes: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
 # --- images ------------------------------------------------------------------------------------------------
 
 
+def kubelet_images(seen: Seen) -> Iterator[Finding]:
+    """Where kubelets follow. A list that is cut, or empty, proves nothing."""
+    if not wanted_of_kubelets.follows(mapping(seen.plane)):
+        return
+    image = files.image_of(seen.wanted)
+    judged = [node for node in seen.nodes if not images_are_placed(seen.plane, seen.wanted, node)]
+    without = [node for node in judged if is_ready(node) and _is_known_without(node, image, seen.wanted)]
+    if without:
+        version = str(seen.wanted).removeprefix("v")
+        sentence = (
+            f"the image of kubelets, {image}, is not on {some(map(name_of, without))}: their kubelets stay behind"
+        )
+        fix = f"`autarky upgrade {version}` brings it, and so does `autarky payload push {version}`"
+        yield Finding("images", sentence, fix, warning=True, patience=REPORTED_WITHIN)
+
+
+def _is_known_without(node: Mapping[str, Any], image: str, wanted: Version) -> bool:
+    """A kubelet that has the version already needs none."""
+    listed = _listed(node)
+    is_cut = not listed or len(listed) >= MOST_LISTED or any(len(one) >= MOST_NAMES for one in listed)
+    has = parsed(within(node, "status", "nodeInfo", "kubeletVersion")) == wanted
+    return not has and not is_cut and image not in {name for one in listed for name in one}
+
+
 def images(seen: Seen) -> Iterator[Finding]:
     judged = [node for node in seen.nodes if not images_are_placed(seen.plane, seen.wanted, node)]
     lacking = defaultdict[tuple[str, str, bool], list[str]](list)
@@ -157,6 +186,11 @@ def _finding(nodes: str, references: str, source: str, wanted: Version, only_wor
     return Finding("images", sentence, fix, warning=only_workers, patience=REPORTED_WITHIN)
 
 
+def _listed(node: Mapping[str, Any]) -> list[Sequence[str]]:
+    """The names of each image that its kubelet lists."""
+    return [texts(mapping(one).get("names")) for one in items(within(node, "status", "images"))]
+
+
 def _source(repository: str) -> str:
     """The registry that an image may be pulled from; empty where it is only pushed."""
     if repository.startswith(f"{UPSTREAM}/"):
@@ -167,7 +201,7 @@ def _source(repository: str) -> str:
 
 def _lacks(node: Mapping[str, Any], image: str, wanted: Version) -> bool:
     """Whether the node is known not to have the image of that version, by a list that is complete."""
-    listed = [texts(mapping(one).get("names")) for one in items(within(node, "status", "images"))]
+    listed = _listed(node)
     names = {name for one in listed for name in one}
     repository = repository_of(image)
     if not repository or f"{repository}:{wanted}" in names or len(listed) >= MOST_LISTED:

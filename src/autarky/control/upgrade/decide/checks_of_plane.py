@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autarky.control.common.shapes import condition, number, plain, within
-from autarky.control.status.decide import SLOW, WORKERS_NOT_READY, WORKERS_NOT_RENEWED
+from autarky.control.status.decide import ADD_ONS_ON_TRIAL, SLOW, WORKERS_NOT_READY, WORKERS_NOT_RENEWED
 from autarky.control.upgrade.decide import reported
 from autarky.control.upgrade.decide.observed import PASSES, Finding, Seen, Source
 from autarky.render.crds import CONTROL_PLANE
@@ -50,6 +50,8 @@ def health(seen: Seen) -> Iterator[Finding]:
         if found.get("status") == "False" and found.get("reason") == WORKERS_NOT_READY:
             sentence = f"not everything is ready on workers: {_message(found, kind)}"
             yield Finding("health", sentence, "`autarky doctor` says what to do", warning=True)
+        elif found.get("status") == "False" and found.get("reason") == ADD_ONS_ON_TRIAL:
+            yield Finding("health", f"{what}: {_message(found, kind)}", fix, warning=True)
         elif found.get("status") != "True":
             yield Finding("health", f"{what}: {_message(found, kind)}", fix, patience=PASSES)
     for kind, (what, fix) in NOT_FALSE.items():

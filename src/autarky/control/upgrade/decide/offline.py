@@ -11,7 +11,7 @@ stay as they are: without an API nobody can change them, and the operator does t
   (`Revision.trouble`).
 - Never more than one minor down from anything that has run since (rule 4): what that has written to etcd only the minor
   before it can read. Never up. No kubelet of a control node becomes newer than its API servers, unless that is
-  accepted: only an API lets `autarky up` bring it back.
+  accepted: only with an API can it be brought back.
 - On each node the API server goes last: when it answers, what an agent activates of level 3 is of that version, too.
 - Every action may be interrupted anywhere, also inside: between its two links a switch leaves a revision that neither
   names. So all complete revisions count, whatever names them, and what is done already is not done again.
@@ -154,6 +154,10 @@ class Refusal:
     rule: str = ""
 
 
+KUBELETS_GO_BACK = (
+    "as soon as an API answers, kubelets that follow go back by themselves; where they do not, set"
+    " spec.kubelets.follow of the ControlPlane to true then"
+)
 SKEW = "the version skew that Kubernetes supports (rule 4)"
 
 
@@ -248,8 +252,7 @@ def _of_kubelets(seen: Cluster, to: Version) -> Refusal | None:
         return None
     return Refusal(
         f"the kubelet of {', '.join(newer)} would be newer than its API server {to}",
-        "say --accept-newer-kubelets, and right after that bring them back, with that version in the cluster file and"
-        " `autarky up`",
+        f"say --accept-newer-kubelets: {KUBELETS_GO_BACK}",
         SKEW,
     )
 

@@ -15,6 +15,8 @@ from enum import StrEnum
 from typing import Any
 
 from autarky.control.common.shapes import items, mapping, text, within
+from autarky.control.common.skew import minor_of
+from autarky.model.components import API_SERVER
 from autarky.model.versions import Version
 from autarky.render.crds import GROUP
 
@@ -45,7 +47,8 @@ class State(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Report:
     """wanted: by the operator, when it has written this. component: whose step it is, or empty. nodes: those that it
-    waits for; until: when the ones that have begun are proven, or go back, at the latest (wall clock, for people)."""
+    waits for; until: when the ones that have begun are proven, or go back, at the latest (wall clock, for people).
+    to_come: what begins after it, in this order."""
 
     wanted: Version
     state: State
@@ -53,6 +56,7 @@ class Report:
     component: str = ""
     nodes: tuple[str, ...] = ()
     until: float | None = None
+    to_come: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +71,18 @@ class Soaking:
 
 
 def status(
-    report: Report | None, versions: Collection[Version], emulated: str = "", soaking: Soaking | None = None
+    report: Report | None,
+    versions: Collection[Version],
+    emulated: str = "",
+    soaking: Soaking | None = None,
+    kubelets: Version | None = None,
 ) -> dict[str, Any]:
     """The part `upgrade` of the status; empty where there is none. For the next operator: versions: what was wanted
-    since the last one that was complete; emulated: the minor that the plan has components emulate; and the soak."""
+    since the last one that was complete; emulated: the minor that the plan has components emulate; the soak; and
+    kubelets, as `for_kubelets` reads it."""
     found: dict[str, Any] = {"versions": [str(one) for one in sorted(versions)]} if versions else {}
     found |= {"emulates": emulated} if emulated else {}
+    found |= {"kubelets": str(kubelets)} if kubelets is not None else {}
     if soaking is not None:
         found["soaking"] = {
             "version": str(soaking.version),
@@ -85,6 +95,7 @@ def status(
         found |= {"component": report.component} if report.component else {}
         found |= {"nodes": list(report.nodes)} if report.nodes else {}
         found |= {"until": stamp(report.until)} if report.until is not None else {}
+        found |= {"next": list(report.to_come)} if report.to_come else {}
     return found
 
 
@@ -119,8 +130,40 @@ def noted_versions(plane: Mapping[str, Any]) -> frozenset[Version]:
 def lowest_version(plane: Mapping[str, Any]) -> Version | None:
     """Of those that its API servers have, or may come to have: no kubelet may be of a later minor (rule 4). None where
     nothing is known."""
-    known = {complete_version(plane), wanted_version(plane), *noted_versions(plane)}
+    wanted, allowed = wanted_version(plane), for_kubelets(plane)
+    if wanted is not None and allowed is not None:
+        return min(wanted, allowed)
+    known = {complete_version(plane), wanted, *noted_versions(plane)}
     return min((one for one in known if one is not None), default=None)
+
+
+def for_kubelets(plane: Mapping[str, Any]) -> Version | None:
+    """The version that all API servers and their standbys have come to have on the way up, before all the rest of the
+    control plane was found good. None where that is not so; and where an earlier minor is wanted now, so that it counts
+    no more from that very edit on."""
+    wanted, found = wanted_version(plane), said_for_kubelets(plane)
+    return found if found is not None and wanted is not None and minor_of(found) <= minor_of(wanted) else None
+
+
+def said_for_kubelets(plane: Mapping[str, Any]) -> Version | None:
+    """What the status says of that, whatever is wanted."""
+    return parsed(_upgrade(plane).get("kubelets"))
+
+
+def bars_steps(plane: Mapping[str, Any]) -> bool:
+    """Whether it says of a version what counts no more: then no step is taken before the status is without it. Else it
+    would count again, with API servers that have left that version, where that one is asked for once more."""
+    return "kubelets" in _upgrade(plane) and for_kubelets(plane) is None
+
+
+def are_kubelets_held(plane: Mapping[str, Any]) -> bool:
+    """Whether the control plane is on its way to another version, so that no kubelet is ordered to change but for it.
+    One that is refused may be so since kubelets are too old for it: they follow the version that it has."""
+    said, wanted = read(plane), wanted_version(plane)
+    if noted_versions(plane):
+        goes_on = said is not None and said.state is State.UPGRADING and said.component != API_SERVER
+        return not goes_on or for_kubelets(plane) != wanted
+    return wanted != complete_version(plane) and not (said is not None and said.state is State.REFUSED)
 
 
 def soak_seconds(plane: Mapping[str, Any]) -> int:
@@ -218,8 +261,8 @@ def read(plane: Mapping[str, Any]) -> Report | None:
     if parsed(said.get("wanted")) != wanted or said.get("state") not in list(State):
         return None
     message, component = text(said.get("message")), text(said.get("component"))
-    nodes = tuple(one for one in items(said.get("nodes")) if isinstance(one, str))
-    return Report(wanted, State(said["state"]), message, component, nodes, _seconds(said.get("until")))
+    nodes, to_come = (tuple(one for one in items(said.get(name)) if isinstance(one, str)) for name in ("nodes", "next"))
+    return Report(wanted, State(said["state"]), message, component, nodes, _seconds(said.get("until")), to_come)
 
 
 def _upgrade(plane: Mapping[str, Any]) -> Mapping[str, Any]:

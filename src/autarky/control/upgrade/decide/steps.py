@@ -2,7 +2,8 @@
 
 Contract (rules 4 and 11): going up, the API servers come first, then controller-manager, scheduler and kube-proxy;
 going down, the other way round. These three, none of which asks anything of the others' versions, are rolled out side
-by side, so that they are watched at the same time, too; everything is found healthy before what comes after it.
+by side, so that they are watched at the same time, too; everything is found healthy before what comes after it. But
+kubelets, which follow, may begin while nothing is left but to watch a kube-proxy that is Ready everywhere.
 Between the API servers and the others, and at the end, everything is in place: the standbys are of the same version
 too, and what becomes a standby has been healthy for as long as `control.checkpoint` wants. What was
 rolled back is not tried again until the spec is changed: the plan stops there, and everything that runs stays.
@@ -31,6 +32,8 @@ from autarky.model.versions import Version
 
 ORDER = (API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBE_PROXY)
 """Going up."""
+SOAK = "soak"
+"""Among what is to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,8 @@ class Part:
 
     emulates: the minor that the plan has its template emulate, "" for none; standbys_emulate: node → the same of its
     standby, nodes without it have none; failed_emulating: as failed, of the wanted version that emulates. foreign: the
-    minor that somebody else has it emulate. without: the nodes that its rollout has gone on without."""
+    minor that somebody else has it emulate. without: the nodes that its rollout has gone on without. rolled_out:
+    whether all its pods are of that template and Ready, and nothing is left but to watch them."""
 
     name: str
     version: Version | None
@@ -53,6 +57,7 @@ class Part:
     failed_emulating: str = ""
     foreign: str = ""
     without: frozenset[str] = frozenset()
+    rolled_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +116,51 @@ def groups(seen: Seen) -> list[list[Part]]:
 def decide(seen: Seen) -> Decision:
     if (skips := _skips(seen)) is not None:
         return skips
-    soak = None if _is_raised(seen) else seen.soak
+    soak = _soak(seen)
     if soak is not None:
         if (binaries := _next(seen, soak.emulates)) is not None:
             return binaries
         if not soak.is_over:
             return Decision(Step.SOAK, f"the control plane is of {seen.wanted} and emulates {soak.emulates}")
     return _next(seen, "") or Decision(Step.FINISH, f"the control plane is of version {seen.wanted}{_later(seen)}")
+
+
+def kubelets_may_follow(seen: Seen) -> bool:
+    """On the way up, before it is complete: whether the API servers are in place with the wanted version, so that none
+    becomes older than a kubelet (rule 4). Controller-manager and scheduler are, too, since that these are Ready proves
+    nothing; kube-proxy is at least Ready everywhere. Not before the end of a soak, from which all may go back."""
+    if not _is_raised(seen):
+        return False
+    [servers], others = groups(seen)
+    return _lacks(servers, seen.wanted, "") is None and all(
+        part.version == seen.wanted
+        and not part.emulates
+        and (part.in_place or (part.name == KUBE_PROXY and part.rolled_out))
+        for part in others
+    )
+
+
+def to_come(seen: Seen, now: Decision) -> tuple[str, ...]:
+    """What begins after the step that is decided, in its order: components, and SOAK. One that emulates before a soak
+    is named once more for after it."""
+    soak = _soak(seen)
+    if soak is None:
+        found = _lacking(seen, "")
+    else:
+        again = [part.name for group in groups(seen) for part in group if part.name in EMULATING]
+        found = [*_lacking(seen, soak.emulates), *([] if soak.is_over else [SOAK]), *again]
+    is_at = SOAK if now.step is Step.SOAK else now.component
+    return tuple(found[1:] if found[:1] == [is_at] else found)
+
+
+def _lacking(seen: Seen, emulated: str) -> list[str]:
+    """The parts whose template is not as wanted yet."""
+    return [part.name for group in groups(seen) for part in group if not _is_set(part, seen, emulated)]
+
+
+def _is_set(part: Part, seen: Seen, emulated: str) -> bool:
+    target = _target(part, emulated)
+    return part.version == seen.wanted and part.emulates == target and not (target and part.foreign)
 
 
 def _later(seen: Seen) -> str:
@@ -151,13 +194,17 @@ def _is_raised(seen: Seen) -> bool:
     return servers.version is not None and minor_of(servers.version) == minor_of(seen.wanted) and not emulates
 
 
+def _soak(seen: Seen) -> Soak | None:
+    """That is still to be gone through, or to end."""
+    return None if _is_raised(seen) else seen.soak
+
+
 def _next(seen: Seen, emulated: str) -> Decision | None:
     """None where everything is in place, and emulates that."""
     for group in groups(seen):
         for part in group:
-            target = _target(part, emulated)
-            if part.version != seen.wanted or part.emulates != target or (target and part.foreign):
-                return _change(part, seen, target)
+            if not _is_set(part, seen, emulated):
+                return _change(part, seen, _target(part, emulated))
         if rolling := [part for part in group if not part.in_place]:
             names = ", ".join(part.name for part in rolling)
             first = rolling[0]

@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autarky.control.base.operator_view import View, node_is_ready
+from autarky.control.base.operator_view import View
 from autarky.control.common import emulation
-from autarky.control.common.pods import is_ready, node_of
-from autarky.control.common.shapes import image_of
+from autarky.control.common.pods import has_ended, is_ready, node_of
+from autarky.control.common.shapes import image_of, node_is_ready
 from autarky.control.common.skew import image_version, minor_of
 from autarky.control.rollout.decide.good_revision import revision_of
-from autarky.control.rollout.operator.rollouts import Rollouts
+from autarky.control.rollout.decide.verdict import Verdict
+from autarky.control.rollout.operator.rollouts import NOT_JUDGED, Rollouts
 from autarky.control.rollout.operator.workloads import controllers_name, is_of, selects, workload
 from autarky.control.slots.decide import report as slots
 from autarky.control.upgrade.decide import absent, path, steps
 from autarky.control.upgrade.decide.checks_of_nodes import is_control_node
 from autarky.control.upgrade.decide.reported import parsed
 from autarky.control.upgrade.decide.templates import with_step
-from autarky.model.components import COMPONENTS, WITH_STANDBY
+from autarky.model.components import API_SERVER, COMPONENTS, WITH_STANDBY
 from autarky.model.versions import Version
 from autarky.ports import Clock, Object
 
@@ -80,6 +81,7 @@ class Hosted:
             failed_emulating=failed(minor) if name in emulation.EMULATING else "",
             foreign=foreign,
             without=without or frozenset(),
+            rolled_out=_is_rolled_out(live) and self.rollouts.verdicts.get(name, NOT_JUDGED)[0] is Verdict.WAIT,
         )
 
     async def try_again(self, wanted: Version, *, emulated: str, minor: str) -> None:
@@ -187,6 +189,16 @@ def _lacking(view: View, live: Object, revision: str) -> Mapping[str, bool]:
         for node in view.nodes.items.values()
         if selects(live["spec"]["template"], node) and node["metadata"]["name"] not in there
     }
+
+
+def servers_have_left(view: View, version: Version) -> bool:
+    """Whether an API server, a standby of one, or what hosted ones are to be, is known to be of an earlier minor."""
+    live = workload(view, COMPONENTS[API_SERVER])
+    templates = [] if live is None else [live["spec"]["template"]]
+    pods = [] if live is None else [pod for pod in view.pods.items.values() if is_of(pod, live) and not has_ended(pod)]
+    found = [image_version(image_of(one, API_SERVER)) for one in (*templates, *pods)]
+    known = [*found, *standbys(view, API_SERVER).values()]
+    return any(one is not None and minor_of(one) < minor_of(version) for one in known)
 
 
 def _is_rolled_out(live: Object) -> bool:

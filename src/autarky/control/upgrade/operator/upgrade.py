@@ -9,6 +9,12 @@ before the first of these steps, too, so that whoever takes the flag away knows 
 time is counted by `decide.soak`. `status.version` is the version that the control
 plane has had completely last; a cluster of a release before has it in the record of what was applied.
 
+On the way down a minor kubelets that follow go first: with the version noted they are ordered down, and no step is
+taken until `down` waits for none. On the way up they follow when it is complete, or somewhat earlier
+(`decide.steps.kubelets_may_follow`): then that is in the status first (`status.upgrade.kubelets`), and stays there
+until an earlier minor is wanted, or an API server is seen that has one. Where the way down begins before it was
+complete, a worker that says that it has a later kubelet than anybody ordered is not waited for.
+
 Before its first step the cluster is looked at (`decide.checks`), again and again while something is wrong; an upgrade
 that is refused begins by itself when that is corrected. While `spec.paused` is true no further step is taken; a rollout
 that has begun ends, or goes back.
@@ -18,7 +24,7 @@ For the status: `unapplied`, `version`, `former`, and `of_status`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -26,7 +32,12 @@ from autarky.control.base.controller import ClusterController
 from autarky.control.base.events import report
 from autarky.control.base.operator_view import View, current
 from autarky.control.common import emulation
+from autarky.control.common.shapes import image_of, some
+from autarky.control.common.skew import image_version, minor_of
 from autarky.control.drift.decide import applied
+from autarky.control.kubelet.decide import telling as telling_of_kubelets
+from autarky.control.kubelet.decide import wanted as wanted_of_kubelets
+from autarky.control.kubelet.decide.down import Decision as Down
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.rollout.operator.workloads import workload
 from autarky.control.status.decide import Unapplied
@@ -37,9 +48,9 @@ from autarky.control.upgrade.decide.soak import SoakClock
 from autarky.control.upgrade.decide.templates import with_step
 from autarky.control.upgrade.observe import observe
 from autarky.control.upgrade.operator import hosted, metrics
-from autarky.control.upgrade.operator.hosted import Hosted
+from autarky.control.upgrade.operator.hosted import NAMED, Hosted
 from autarky.errors import AutarkyError
-from autarky.model.components import COMPONENTS, OPERATOR
+from autarky.model.components import API_SERVER, COMPONENTS, KUBELET, OPERATOR
 from autarky.model.versions import Version
 from autarky.ports import Clock, Kube, Object
 
@@ -52,6 +63,11 @@ SOAK_LOOK_SECONDS = 10.0
 UNTIL_SHIFTS = 10.0
 """Seconds by which the end of a step must have moved to be shown."""
 SUBJECT = "version"
+_GOES_ON = (State.UPGRADING, State.SOAKING, State.PAUSED)
+
+
+def _not_known(_wanted: Version) -> Down | None:
+    return None
 
 
 @dataclass(slots=True)
@@ -77,10 +93,13 @@ class _Checked:
 
 @dataclass(slots=True)
 class Upgrade(ClusterController):
+    """down: whose kubelets are waited for before that version, as decided in this pass; None while nobody knows."""
+
     view: View
     kube: Kube
     clock: Clock
     rollouts: Rollouts
+    down: Callable[[Version], Down | None] = _not_known
     name: ClassVar[str] = "upgrade"
     unapplied: list[Unapplied] = field(default_factory=list, init=False)
     version: Version | None = field(default=None, init=False)
@@ -91,6 +110,8 @@ class Upgrade(ClusterController):
     """What was wanted since; none where no upgrade is under way."""
     emulated: str = field(default="", init=False)
     """The minor that the plan under way has had components emulate; "" for none."""
+    kubelets: Version | None = field(default=None, init=False)
+    """That kubelets may have before it is complete."""
     report: Report | None = field(default=None, init=False)
     soak: SoakClock = field(default_factory=SoakClock, init=False)
     hosted: Hosted = field(init=False)
@@ -103,7 +124,7 @@ class Upgrade(ClusterController):
     @property
     def of_status(self) -> Object:
         """The part `upgrade` of the ControlPlane's status."""
-        return reported.status(self.report, self.versions, self.emulated, self.soak.of_status)
+        return reported.status(self.report, self.versions, self.emulated, self.soak.of_status, self.kubelets)
 
     def begin_term(self) -> None:
         """What an earlier leader has watched is watched again."""
@@ -117,14 +138,20 @@ class Upgrade(ClusterController):
         if plane is None:
             return None
         # Before anything else: from these the status is written, which must not forget what is under way.
-        self.version, wanted, self.versions = _versions(plane)
+        self.version, self.versions = self._runs(plane), reported.noted_versions(plane)
+        wanted = reported.wanted_version(plane)
         self.former, self.emulated = reported.former_version(plane), reported.emulated(plane)
+        # What is said for an earlier minor that may yet be refused stays: until that is noted nothing goes there.
+        is_noted = wanted in {self.version, *self.versions}
+        self.kubelets = reported.for_kubelets(plane) if is_noted else reported.said_for_kubelets(plane)
         if wanted is not None:
             self.soak.take_over(reported.soaking(plane), wanted)
         if not current(sources):
             self._checked = None
             self.soak.stand_still()
             return None
+        if self.kubelets is not None and hosted.servers_have_left(view, self.kubelets):
+            self.kubelets = None
         self.unapplied.clear()
         self.report = None
         if self.version is None or wanted is None or (wanted == self.version and not self.versions):
@@ -133,8 +160,22 @@ class Upgrade(ClusterController):
             return None
         return await self._towards(plane, self.version, wanted)
 
+    def _runs(self, plane: Object) -> Version | None:
+        """What the control plane has had completely last. Of an object with no status, which somebody has made again
+        from a saved one, the servers say more than the record of what was applied, which may be as old."""
+        if (complete := reported.complete_version(plane)) is not None:
+            return complete
+        if not current([self.view.daemon_sets]):
+            return None
+        return self._served() or parsed((applied.record_of(plane) or {"spec": {}})["spec"].get("version"))
+
+    def _served(self) -> Version | None:
+        """That the hosted API servers are to have; None where there are none, or their image's tag is no version."""
+        live = workload(self.view, COMPONENTS[API_SERVER])
+        return None if live is None else image_version(image_of(live["spec"]["template"], API_SERVER))
+
     async def _towards(self, plane: Object, runs: Version, wanted: Version) -> float | None:
-        if (why := self._refusal(runs, wanted)) is not None:
+        if (why := self._refusal(plane, runs, wanted)) is not None:
             self._note("UpgradeRefused", f"version {wanted} is not applied: {why}", refused=True)
             self.report = Report(wanted, State.STOPPED if self.versions else State.REFUSED, why)
             self.soak.stand_still()
@@ -152,19 +193,38 @@ class Upgrade(ClusterController):
         soak = self._soak(plane, runs, wanted)
         known = frozenset({runs, *self.versions})
         parts = self.hosted.parts(wanted, known, emulated=self.emulated, minor=emulation.minor_text(runs))
-        decision = steps.decide(steps.Seen(wanted, known, parts, soak))
+        seen = steps.Seen(wanted, known, parts, soak)
+        decision = steps.decide(seen)
+        if wanted in self.versions and self.kubelets != wanted and self._may_kubelets_follow(plane, seen):
+            self.kubelets = wanted
         if soak is not None and decision.step is steps.Step.SOAK:
-            return await self._wait_for_soak(plane, decision, wanted, soak)
-        if soak is not None and soak.is_over:
-            self.soak.ends(wanted, self.clock.monotonic())
-        self.soak.stand_still()
-        return await self._act(plane, decision, wanted)
+            again = await self._wait_for_soak(plane, decision, wanted, soak)
+        else:
+            if soak is not None and soak.is_over:
+                self.soak.ends(wanted, self.clock.monotonic())
+            self.soak.stand_still()
+            again = await self._act(plane, decision, wanted)
+        if self.report is not None and self.report.state in _GOES_ON:
+            follow = wanted > runs and wanted_of_kubelets.follows(plane)
+            to_come = (*steps.to_come(seen, decision), *([KUBELET] if follow else []))
+            self.report = replace(self.report, to_come=to_come)
+        return again
 
-    def _refusal(self, runs: Version, wanted: Version) -> str | None:
+    def _may_kubelets_follow(self, plane: Object, seen: steps.Seen) -> bool:
+        """Not hosted ones: those of before would all leave at once, for what may yet go back."""
+        is_hosted = wanted_of_kubelets.is_hosted(plane)
+        return (
+            not is_hosted and steps.kubelets_may_follow(seen) and not hosted.servers_have_left(self.view, seen.wanted)
+        )
+
+    def _refusal(self, plane: Object, runs: Version, wanted: Version) -> str | None:
         lacking = [name for name in steps.ORDER if workload(self.view, COMPONENTS[name]) is None]
         if lacking:
             return path.not_hosted(lacking)
-        return path.refusal(runs, wanted, hosted.kubelets(self.view, only_of_control_nodes=bool(self.versions)))
+        # Going down makes no kubelet too old: a worker must not be able to hold up a way back by what it says.
+        goes_back = minor_of(wanted) < minor_of(runs)
+        of_nodes = hosted.kubelets(self.view, only_of_control_nodes=bool(self.versions) or goes_back)
+        return path.refusal(runs, wanted, of_nodes, follow=wanted_of_kubelets.follows(plane))
 
     async def _check(self, plane: Object, runs: Version, wanted: Version) -> float | None:
         """None where the first step may be taken, else the seconds until the next look at the cluster."""
@@ -203,7 +263,7 @@ class Upgrade(ClusterController):
         match decision.step:
             case steps.Step.FINISH:
                 self.former = self.former if self.version == wanted else self.version
-                self.version, self.versions, self.emulated = wanted, frozenset(), ""
+                self.version, self.versions, self.emulated, self.kubelets = wanted, frozenset(), "", None
                 self.soak.forget()
                 self.tell(decision.sentence, SUBJECT)
                 await self._explain(plane, "UpgradeComplete", f"{decision.sentence[0].upper()}{decision.sentence[1:]}.")
@@ -218,8 +278,13 @@ class Upgrade(ClusterController):
                 self._note("UpgradePaused", f"upgrade to {wanted}: paused before {decision.sentence}")
                 self.report = Report(wanted, State.PAUSED, f"before {decision.sentence}", decision.component)
                 return LOOK_SECONDS
+            case steps.Step.SET if wanted in self.versions and (kubelets := self._waits_for_kubelets(plane, wanted)):
+                self._note("KubeletsGoFirst", f"upgrade to {wanted}: {kubelets[0]}")
+                self.report = Report(wanted, State.UPGRADING, kubelets[0], KUBELET, kubelets[1])
+                return LOOK_SECONDS
             case steps.Step.SET if wanted in self.versions and decision.emulates in ("", self.emulated):
-                await self._set(decision, wanted)
+                if not reported.bars_steps(plane):
+                    await self._set(decision, wanted)
         self.versions |= {wanted}  # in the status, before anything is changed for it
         self.emulated = self.emulated or decision.emulates  # the same
         self._note("Upgrading", f"upgrade to {wanted}: {decision.sentence}")
@@ -227,6 +292,18 @@ class Upgrade(ClusterController):
         until = None if left is None else self._until_about(plane, decision.component, self.clock.time() + left)
         self.report = Report(wanted, State.UPGRADING, decision.sentence, decision.component, nodes, until)
         return LOOK_SECONDS
+
+    def _waits_for_kubelets(self, plane: Object, wanted: Version) -> tuple[str, tuple[str, ...]] | None:
+        """(What is to be said of it, the first nodes). None where no step lowers API servers that kubelets follow."""
+        has = self._served()
+        if not telling_of_kubelets.is_used(plane) or has is None or minor_of(has) <= minor_of(wanted):
+            return None
+        found = self.down(wanted)
+        if found is None:
+            return "it is not known yet which kubelets have to go down first (rule 4)", ()
+        all_count = self.version is not None and minor_of(self.version) > minor_of(wanted)
+        waits = [name for name in found.waits if all_count or name in found.by_order]
+        return (f"the kubelets of {some(waits)} go down first (rule 4)", tuple(waits[:NAMED])) if waits else None
 
     def _until_about(self, plane: Object, component: str, until: float) -> float:
         """What is shown already, where it is about the same: a status that says the same is not written."""
@@ -288,10 +365,3 @@ class Upgrade(ClusterController):
             )
         except AutarkyError as error:
             self.say(f"the event about an upgrade was not written: {error}", subject=SUBJECT)
-
-
-def _versions(plane: Object) -> tuple[Version | None, Version | None, frozenset[Version]]:
-    """(What the control plane has had completely last, what is wanted, what was wanted since)."""
-    record = applied.record_of(plane) or {"spec": {}}
-    runs = reported.complete_version(plane) or parsed(record["spec"].get("version"))
-    return runs, reported.wanted_version(plane), reported.noted_versions(plane)

@@ -138,7 +138,7 @@ class World:
     def _move_the_control_plane(self, seen: turns.Situation, decision: turns.Decision, left: Acts) -> None:
         """As the plan for the control plane does: noted first, up at once, down when the kubelets are."""
         spec, status = self.plane["spec"], self.plane["status"]
-        if self.plane_view != self.plane or spec.get("paused"):
+        if self.plane_view != self.plane or spec.get("paused") or not status:
             return
         wanted, complete = spec["version"], status["version"]
         noted = set(status.get("upgrade", {}).get("versions", []))
@@ -218,7 +218,7 @@ class World:
             others=one.others,
             runs=reported.parsed(one.node["status"]["nodeInfo"]["kubeletVersion"]),
             unschedulable=one.node["spec"].get("unschedulable") is True,
-            staged=Staged(generation if generation in one.staged else "", needs=2**20, free=0 if one.full else 2**40),
+            staged=Staged(generation if generation in one.staged else "", free=0 if one.full else 2**40),
             pods=Pods(frozenset(f"p{number}" for number in range(one.pods))),
             proof=None if trial is None else self._proof(one),
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from autarky.control.kubelet.decide import turns
 from autarky.control.kubelet.decide.down import FAILED_SECONDS, LAGS_SECONDS, Decision, decide
+from autarky.control.kubelet.decide.standing import LATE_SECONDS
+from autarky.model.versions import Version
 
 CONTROL = {"c1", "c2"}
 
@@ -16,10 +18,18 @@ def down(
     minor: str = "1.36",
     under_way: str = "",
     failed: str = "",
+    claimed: str = "",
+    ordered: str = "",
 ) -> Decision:
     memory = None if before is None else before.memory
-    names = (frozenset(some.split()) for some in (under_way, failed))
-    found = turns.Decision(turns.Memory(), (), (), {}, {}, frozenset(above), *names)
+    found = turns.Decision(
+        *(turns.Memory(), Version(1, 36, 4), (), (), {}, {}),
+        above=frozenset(above),
+        under_way=frozenset(under_way.split()),
+        claimed=frozenset(claimed.split()),
+        failed=dict.fromkeys(failed.split(), "why"),
+        ordered=frozenset(ordered.split()),
+    )
     return decide(found, CONTROL, away.split(), memory, now, minor=minor, drain_seconds=100)
 
 
@@ -63,10 +73,29 @@ def test_each_that_comes_down_gives_the_others_more_time_but_only_once():
     assert again.passed == ("w2",), "w1 was up again and down again"
 
 
+def test_who_is_waited_for_only_by_its_word_gives_nobody_more_time():
+    """However many workers say in turn that they are above, and then that they are not."""
+    found, late = down("w0", "w1", claimed="w1"), LAGS_SECONDS + 100
+    for number in range(1, 6):
+        found = down("w0", f"w{number}", claimed=f"w{number}", before=found, now=number * late / 6)
+        assert found.waits == ("w0", f"w{number}")
+    assert down("w0", "w6", claimed="w6", before=found, now=late).passed == ("w0", "w6")
+
+
 def test_another_minor_is_another_way():
     late = LAGS_SECONDS + 100
     assert down("w1", before=down("w1"), now=late, minor="1.35").waits == ("w1",)
 
 
 def test_a_worker_that_lags_has_lost_its_turn_long_before_that():
-    assert LAGS_SECONDS >= 2 * turns.LATE_SECONDS
+    assert LAGS_SECONDS >= 2 * LATE_SECONDS
+
+
+def test_by_order_are_control_nodes_and_whom_the_operator_has_ordered_up():
+    found = down("c1", "w1", "w2", under_way="w3", ordered="w1 w3 w4")
+    assert found.waits == ("c1", "w1", "w2", "w3")
+    assert found.by_order == {"c1", "w1", "w3"}, "not who only shows it, nor who is not waited for"
+
+
+def test_nor_who_is_passed_over():
+    assert down("c1", "w1", away="c1 w1", ordered="w1").by_order == {"c1"}

@@ -26,7 +26,7 @@ from autarky.control.kubelet.decide.observed import (
     Trial,
 )
 from autarky.control.kubelet.decide.order import Request, Target, made
-from autarky.control.kubelet.decide.own import SPARE
+from autarky.control.kubelet.decide.own import FULL_SECONDS, SPARE
 from autarky.control.kubelet.decide.pools import Drain
 from autarky.control.kubelet.decide.proof import Verdict
 from autarky.control.kubelet.decide.report import Report, State
@@ -42,7 +42,7 @@ BEFORE = proof.Before(sandboxes={"s1": "u1"})
 PLANE = {"spec": {"version": str(V37)}, "status": {"version": str(V37)}}
 LIVE = Live(ORDER.id, ORDER.id, PLANE, BEFORE)
 SEEN = Seen(order=ORDER, disk=DISK, boot="b1", runs=V36, staged=Staged("gen-new"))
-ASKED = Asked(ORDER.id, 3, 1, V37, "b1", BEFORE)
+ASKED = Asked(ORDER.id, 3, 1, V37, "b1", BEFORE, settings=False)
 WELL = proof.Seen(True, True, True, True, V37, frozenset({"s1"}), frozenset({"u1"}))
 FINAL = Final(ORDER.id, 3, 1, State.DONE)
 
@@ -69,7 +69,7 @@ def test_without_an_order_it_reports_what_is_in_force():
 
 
 def test_it_is_staged_then_asked_for_when_the_api_has_said_so():
-    decision = decide(staged=Staged(needs=1, free=SPARE + 1))
+    decision = decide(staged=Staged(free=SPARE + 1))
     assert (decision.step, state_of(decision)) == (Step.STAGE, State.STAGING)
     decision = decide()
     assert (decision.step, state_of(decision)) == (Step.LOOK, State.SWITCHING)
@@ -128,22 +128,69 @@ def test_an_order_for_another_base_is_refused_and_the_next_one_is_for_that():
     assert decision.report.base == "other"
 
 
+def test_what_cannot_be_staged_is_refused_with_nothing_written():
+    decision = decide(staged=Staged(trouble="its image is not on the node"))
+    assert decision.step is Step.REFUSE
+    assert "its image is not on the node" in decision.sentence
+
+
+LACKS = Staged(free=SPARE - 2**20)
+FULL = Staged(full="there is no room", free=SPARE)
+HAS_ROOM = Staged(free=SPARE)
+
+
 @pytest.mark.parametrize(
-    ("staged", "why"),
+    ("staged", "step", "why"),
     [
-        (Staged(trouble="its image is not on the node"), "its image is not on the node"),
-        (Staged(needs=100 * 2**20, free=SPARE + 99 * 2**20), "the disk is full: 100 MiB are needed"),
+        (LACKS, Step.NOTHING, "the disk is full: 256 MiB are to stay free, and there are 255 MiB"),
+        (FULL, Step.STAGE, "there is no room"),
     ],
 )
-def test_what_cannot_be_staged_is_refused_with_nothing_written(staged, why):
-    decision = decide(staged=staged)
-    assert decision.step is Step.REFUSE
-    assert why in decision.sentence
+def test_a_disk_that_is_full_for_a_moment_is_waited_for_and_then_it_is_refused(staged, step, why):
+    """A pod that has filled it is evicted. Where only staging sees that there is no room, it is tried again."""
+    decision = decide(staged=staged, now=1000.0)
+    for now in (1010.0, 1000.0 + FULL_SECONDS - 1):
+        assert (decision.step, state_of(decision)) == (step, State.STAGING)
+        assert decision.report is not None
+        assert why in decision.report.why
+        decision = decide(memory=decision.memory, staged=staged, now=now)
+    last = decide(memory=decision.memory, staged=staged, now=1000.0 + FULL_SECONDS)
+    assert (last.step, state_of(last)) == (Step.REFUSE, State.REFUSED)
+    assert why in last.sentence
+    other = decide(order=made(REQUEST, 4), memory=decision.memory, staged=staged, now=1000.0 + FULL_SECONDS)
+    assert other.step is step, "each order has its own time"
+
+
+@pytest.mark.parametrize("meanwhile", [{"staged": HAS_ROOM}, {"others": frozenset({Other.ETCD})}])
+def test_what_was_not_full_all_the_time_is_waited_for_again(meanwhile):
+    memory = decide(staged=LACKS, now=1000.0).memory
+    memory = decide(memory=memory, staged=LACKS, now=1025.0).memory
+    decision = decide(memory=memory, now=1026.0, **({"staged": LACKS} | meanwhile))
+    assert decision.step is (Step.STAGE if "staged" in meanwhile else Step.NOTHING)
+    memory = decide(memory=decision.memory, staged=LACKS, now=1030.0).memory
+    assert decide(memory=memory, staged=LACKS, now=1030.0 + FULL_SECONDS - 1).step is Step.NOTHING
+    assert decide(memory=memory, staged=LACKS, now=1030.0 + FULL_SECONDS).step is Step.REFUSE
+
+
+def test_whether_a_program_lacks_room_or_anything_does_is_one_time():
+    memory, both = Memory(), replace(LACKS, full="there is no room")
+    for now, staged in ((1000.0, FULL), (1010.0, both), (1020.0, FULL), (1029.0, both)):
+        memory = decide(memory=memory, staged=staged, now=now).memory
+    assert decide(memory=memory, staged=FULL, now=1000.0 + FULL_SECONDS).step is Step.REFUSE
+
+
+def test_the_time_of_a_drain_is_not_that_of_a_full_disk():
+    memory = decide(order=DRAINED, staged=LACKS, now=1000.0).memory
+    seen = replace(SEEN, order=DRAINED, unschedulable=True, pods=Pods(frozenset({"a/b"})))
+    decision = decide(seen, memory, 1020.0)
+    assert decision.step is Step.DRAIN
+    assert decide(seen, decision.memory, 1319.0).step is Step.DRAIN
+    assert decide(seen, decision.memory, 1320.0).step is Step.REFUSE
 
 
 def test_room_that_is_just_enough_is_enough():
-    assert decide(staged=Staged(needs=100, free=SPARE + 100)).step is Step.STAGE
-    assert decide(staged=Staged(needs=None, free=0)).step is Step.STAGE, "nobody knows yet"
+    assert decide(staged=Staged(free=SPARE)).step is Step.STAGE
+    assert decide(staged=Staged()).step is Step.STAGE, "nobody knows yet"
 
 
 def test_what_is_there_already_is_done_with_nothing_switched():
@@ -230,6 +277,36 @@ def test_a_pod_that_was_harmed_is_seen():
     decision = decide(trial=Trial(ORDER.id, Phase.PROVING), asked=ASKED, proof=harmed)
     assert decision.verdict is Verdict.UNPROVEN
     assert "the sandbox of u1 is gone" in decision.sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings"),
+    [
+        ({}, False),
+        ({"target": replace(NEW, config={"maxPods": 50})}, True),
+        ({"target": replace(NEW, arguments={"v": "4"})}, True),
+        ({"target": replace(NEW, runtime="r")}, True),
+        ({"target": replace(OLD, config={"maxPods": 50})}, True),
+    ],
+)
+def test_it_is_noted_whether_anything_but_the_version_changes(changes, settings):
+    order = made(replace(REQUEST, **changes), 3)
+    decision = decide(order=order, live=replace(LIVE, order=order.id, reported=order.id))
+    assert decision.asked is not None
+    assert decision.asked.settings is settings
+    unknown = decide(order=order, live=replace(LIVE, order=order.id, reported=order.id), version=None, target="")
+    assert unknown.asked is not None
+    assert unknown.asked.settings, "nobody knows"
+
+
+@pytest.mark.parametrize("settings", [True, False])
+@pytest.mark.parametrize("how", ["rejected", "evicted"])
+def test_an_eviction_says_nothing_of_a_kubelet_with_the_settings_of_before(how, settings):
+    harmed: dict[str, Any] = {"sandboxes": frozenset(), "living": frozenset(), how: frozenset({"u1"})}
+    seen = replace(WELL, **harmed)
+    asked = replace(ASKED, settings=settings)
+    decision = decide(trial=Trial(ORDER.id, Phase.PROVING), asked=asked, proof=seen)
+    assert ("no room for u1" in decision.sentence) is (settings or how == "rejected")
 
 
 def test_a_switch_is_proven_also_when_something_else_is_ordered_or_nothing_any_more():

@@ -8,20 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autarky.control.kubelet.decide.pools import (
-    CONTROL_NODES,
-    IMPLICIT,
-    NOT_OURS,
-    WORKERS,
-    Drain,
-    Pool,
-    pool_of,
-    read,
-    trouble,
-)
+from autarky.control.kubelet.decide.pools import IMPLICIT, Drain, Pool, pool_of, read, trouble
+from autarky.model.kubelets import CONTROL_NODES, NOT_OURS, WORKERS
 from autarky.model.versions import Version
 from unit.control.kubelet.decide.test_kubelet_order import any_json
 
+RUNTIME = "autarky.dev/container-runtime:v2.3.7-runc-v1.5.2"
+ODD_REFERENCES: tuple[Any, ...] = ("", "a b", "\n", "Upper", "a" * 256, 7, [])
 EDGE = {
     "name": "edge",
     "nodes": {"matchLabels": {"site": "edge", "rack": "1"}},
@@ -30,6 +23,7 @@ EDGE = {
     "drain": "Always",
     "drainSeconds": 60,
     "version": "v1.36.4",
+    "runtime": RUNTIME,
     "kubelet": {"configuration": {"maxPods": 50}},
 }
 
@@ -59,6 +53,7 @@ def test_a_pool_is_read():
         drain=Drain.ALWAYS,
         drain_seconds=60,
         version=Version(1, 36, 4),
+        runtime=RUNTIME,
         configuration={"maxPods": 50},
     )
     assert trouble([EDGE]) is None
@@ -121,6 +116,7 @@ def test_control_nodes_are_never_changed_side_by_side():
         ([{**EDGE, "drain": ["Never"]}], "drain is none of"),
         ([{**EDGE, "version": "1.36"}], "version is none such"),
         ([{**EDGE, "version": 1.36}], "version is none such"),
+        *(([{**EDGE, "runtime": odd}], "runtime is no image") for odd in ODD_REFERENCES),
         ([{**EDGE, "kubelet": {"arguments": {}}}], "kubelet has more"),
         ([{**EDGE, "kubelet": {"configuration": []}}], "is no object"),
         *(([{**EDGE, "kubelet": {"configuration": {key: 1}}}], f"sets {key}, which is") for key in sorted(NOT_OURS)),

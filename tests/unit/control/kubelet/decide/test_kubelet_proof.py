@@ -57,6 +57,14 @@ def test_it_is_good_when_all_is_well_for_a_while():
         ({"living": None}, "it is not known which pods run"),
         ({"sandboxes": frozenset({"s1"})}, "the sandbox of u2 is gone"),
         ({"sandboxes": frozenset({"other"})}, "the sandbox of u1, u2 is gone"),
+        (
+            {"sandboxes": frozenset({"s1"}), "living": frozenset({"u1"}), "rejected": frozenset({"u2", "u3"})},
+            "it has no room for u2, which it had before",
+        ),
+        (
+            {"sandboxes": frozenset({"s1"}), "living": frozenset({"u1"}), "evicted": frozenset({"u2", "u3"})},
+            "it has no room for u2, which it had before",
+        ),
     ],
 )
 def test_what_is_missing_is_said_and_it_is_never_good(changes, missing):
@@ -68,6 +76,10 @@ def test_what_is_missing_is_said_and_it_is_never_good(changes, missing):
 def test_a_pod_that_has_ended_or_is_deleted_is_not_blamed_on_the_kubelet():
     seen = replace(WELL, sandboxes=frozenset({"s1"}), living=frozenset({"u1"}))
     assert after(PROVEN_SECONDS, seen).verdict is Verdict.GOOD
+
+
+def test_nor_is_one_that_it_has_never_had():
+    assert after(PROVEN_SECONDS, replace(WELL, rejected=frozenset({"u3"}))).verdict is Verdict.GOOD
 
 
 def test_a_node_that_was_not_ready_before_need_not_be():

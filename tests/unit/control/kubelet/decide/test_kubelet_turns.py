@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from autarky.control.kubelet.decide.order import made
 from autarky.control.kubelet.decide.pools import Drain, Pool
 from autarky.control.kubelet.decide.report import State
-from autarky.control.kubelet.decide.turns import (
-    MOST_ATTEMPTS,
-    STEADY_SECONDS,
-)
+from autarky.control.kubelet.decide.standing import MOST_ATTEMPTS
+from autarky.control.kubelet.decide.turns import STEADY_SECONDS
 from unit.control.kubelet.decide.turns_scene import (
     CONTROL,
     FAILED,
     V36,
     V37,
     WORKERS,
+    down,
     given,
     node,
     order_of,
@@ -86,9 +86,31 @@ def test_as_many_as_the_pool_says_go_at_once():
 
 def test_pools_of_the_same_order_go_side_by_side():
     edge = Pool("edge", labels={"site": "edge"})
-    assert given(turns(node("w1"), replace(node("w2"), pool=edge))) == ["w2", "w1"] or given(
-        turns(node("w1"), replace(node("w2"), pool=edge))
-    ) == ["w1", "w2"]
+    assert given(turns(node("w1"), node("w2", pool=edge), node("w3", V37))) == ["w1", "w2"]
+
+
+def test_of_the_last_two_that_take_pods_one_waits_for_the_other():
+    """Their pools would let both go; whoever is drained last has somewhere to send its pods."""
+    edge = Pool("edge", labels={"site": "edge"})
+    nodes = [node("w1"), node("w2", pool=edge)]
+    first = turns(*nodes)
+    assert (given(first), order_of(first, "w1").alone) == (["w1"], False)
+    assert "w1 cannot take its pods now" in first.waits["w2"]
+    assert given(turns(node("w1"), node("w2", ready=False, runs=V37, pool=edge))) == []
+    never = replace(edge, drain=Drain.NEVER)
+    assert given(turns(node("w1"), node("w2", pool=never))) == ["w1", "w2"]
+
+
+def test_a_control_node_is_not_drained_where_no_worker_can_take_its_pods_and_waits_for_none():
+    for worker in (ordered(down("w1"), State.STAGING), node("w1", V36, V36, ready=False)):
+        decision = turns(worker, down("c1"), lowest=V36, moves=True)
+        assert (given(decision), order_of(decision, "c1").alone) == (["c1"], True)
+
+
+def test_a_node_that_is_off_or_takes_no_pods_is_no_reason_to_drain():
+    for other in (node("w2", V37, away=True, ready=False), node("w2", V37, takes_pods=False)):
+        decision = turns(node("w1"), other)
+        assert (given(decision), order_of(decision, "w1").alone) == (["w1"], True)
 
 
 def test_what_has_what_it_wants_gets_no_order():
@@ -118,7 +140,7 @@ def test_no_order_is_written_while_it_is_paused_or_the_control_plane_moves(more,
 
 
 def test_only_a_ready_node_gets_an_order():
-    decision = turns(node("w1", ready=False), node("w2"))
+    decision = turns(node("w1", ready=False), node("w2"), node("w3", V37))
     assert given(decision) == ["w2"]
     assert decision.waits == {"w1": "it is not Ready"}
 
@@ -145,6 +167,27 @@ def test_control_nodes_go_one_at_a_time_in_the_cluster():
     assert given(turns(ordered(nodes[0], State.PROVING), nodes[1])) == []
 
 
+@pytest.mark.parametrize(
+    ("others", "goes"),
+    [
+        (["off"], False),
+        (["serves", "off"], True),
+        (["serves", "silent"], False),
+        (["off", "off"], False),
+        (["serves", "serves", "off"], True),
+        (["serves", "off", "off"], False),
+        (["serves", "serves", "off", "off"], True),
+        (["serves", "serves", "serves", "silent"], False),
+    ],
+)
+def test_a_control_node_that_is_off_holds_up_nobody_while_more_than_half_serve(others, goes):
+    """With the one that changes: its kubelet's restart touches no pod."""
+    off = {"away": True, "ready": False, "serves": False}
+    kinds: dict[str, dict[str, Any]] = {"serves": {}, "off": off, "silent": {"serves": None}}
+    nodes = [node(f"c{number}", V37, **kinds[kind]) for number, kind in enumerate(others, 2)]
+    assert given(turns(node("c1"), *nodes)) == (["c1"] if goes else [])
+
+
 @pytest.mark.parametrize("serves", [False, None])
 def test_a_control_node_goes_only_while_every_other_one_serves(serves):
     decision = turns(node("c1"), node("c2", V37, serves=serves))
@@ -163,13 +206,35 @@ def test_nor_while_something_else_is_at_work_on_the_control_plane():
 # --- failures -----------------------------------------------------------------------------------------------
 
 
+def test_a_worker_that_went_back_stops_its_pool_and_later_ones_of_workers_but_no_control_node():
+    edge = Pool("edge", labels={"site": "edge"}, order=2)
+    failed = ordered(node("w1"), State.WENT_BACK, why="no pods")
+    decision = turns(failed, node("w2"), replace(node("w3"), pool=edge), node("c1"))
+    assert given(decision) == ["c1"]
+    assert decision.waits == {"w2": "w1 failed before", "w3": "w1 failed before"}
+    assert decision.failed == {"w1": "no pods"}
+    assert decision.pools["workers"].stopped == decision.pools["edge"].stopped == "w1: no pods"
+    assert decision.pools["control-nodes"].stopped == ""
+
+
+def test_a_worker_that_was_refused_stops_nobody():
+    """Nothing was changed there, and why may be a tenant's budget."""
+    decision = turns(ordered(node("w1"), State.REFUSED, why="a budget"), node("w2"), node("c1"))
+    assert given(decision) == ["w2"]
+    assert decision.waits == {"c1": "w2 comes first"}
+    assert decision.failed == {"w1": "a budget"}
+    assert decision.pools["workers"].stopped == ""
+    assert given(turns(ordered(node("w1"), State.REFUSED), node("w2", V37), node("c1"))) == ["c1"]
+
+
 @pytest.mark.parametrize("state", FAILED)
-def test_one_that_fails_stops_its_pool_and_the_later_ones(state):
-    decision = turns(ordered(node("w1"), state, why="no space"), node("w2"), node("c1"))
+def test_a_control_node_that_fails_stops_all_that_do_not_come_before_it(state):
+    first = replace(CONTROL, order=1)
+    nodes = [ordered(node("c1", pool=first), state, why="no space"), node("c2", pool=first), node("w1")]
+    decision = turns(*nodes)
     assert given(decision) == []
-    assert decision.waits == {"w2": "w1 failed before", "c1": "w1 failed before"}
-    assert decision.pools["workers"].stopped == "w1: no space"
-    assert decision.pools["control-nodes"].stopped == "w1: no space"
+    assert decision.waits == {"c2": "c1 failed before", "w1": "c1 failed before"}
+    assert decision.pools["workers"].stopped == "c1: no space"
 
 
 @pytest.mark.parametrize("state", FAILED)

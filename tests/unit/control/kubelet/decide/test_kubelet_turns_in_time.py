@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from autarky.control.kubelet.decide.order import MOST_NUMBER, Target, made
 from autarky.control.kubelet.decide.pools import Drain
 from autarky.control.kubelet.decide.report import Report, State
-from autarky.control.kubelet.decide.turns import (
-    LATE_SECONDS,
-    Memory,
-)
+from autarky.control.kubelet.decide.standing import HELD_SECONDS, LATE_SECONDS, Memory, Node
 from autarky.model.versions import Version
 from unit.control.kubelet.decide.turns_scene import (
     FAILED,
@@ -169,7 +167,7 @@ def test_not_when_it_gets_another_one_right_away():
 
 
 def test_kubelets_go_down_while_the_control_plane_waits_for_them():
-    decision = turns(down("w1"), down("c1"), lowest=V36, moves=True)
+    decision = turns(down("w1"), down("c1"), node("w9", V36, V36), lowest=V36, moves=True)
     assert given(decision) == ["w1", "c1"], "all pools side by side"
     assert decision.above == {"w1", "c1"}
     assert given(turns(down("w1"), down("w2"), down("c1"), down("c2"), lowest=V36, moves=True)) == ["w1", "c1"]
@@ -180,7 +178,7 @@ def test_a_worker_that_does_not_go_down_stops_nobody(state):
     decision = turns(ordered(down("w1"), state), down("w2"), node("c1", V36, V36), lowest=V36, moves=True)
     assert given(decision) == ["w2"]
     assert "w1" in decision.above
-    assert decision.failed == {"w1"}
+    assert set(decision.failed) == {"w1"}
 
 
 def test_a_control_node_that_does_not_go_down_stops_the_others():
@@ -188,15 +186,65 @@ def test_a_control_node_that_does_not_go_down_stops_the_others():
     assert given(decision) == []
 
 
-def test_a_worker_that_does_not_end_loses_its_turn_after_long_and_only_on_the_way_down():
-    late = 100.0 + LATE_SECONDS + WORKERS.drain_seconds
+LATE = 100.0 + LATE_SECONDS + WORKERS.drain_seconds
+
+
+def test_a_worker_that_does_not_end_loses_its_turn_after_long():
     silent = ordered(down("w1"), State.STAGING)
     memory = turns(silent, down("w2"), lowest=V36, moves=True).memory
-    assert given(turns(silent, down("w2"), memory=memory, now=late - 1, lowest=V36, moves=True)) == []
-    assert given(turns(silent, down("w2"), memory=memory, now=late, lowest=V36, moves=True)) == ["w2"]
+    assert given(turns(silent, down("w2"), memory=memory, now=LATE - 1, lowest=V36, moves=True)) == []
+    assert given(turns(silent, down("w2"), memory=memory, now=LATE, lowest=V36, moves=True)) == ["w2"]
     up = ordered(node("w1"), State.STAGING)
     memory = turns(up, node("w2")).memory
-    assert given(turns(up, node("w2"), memory=memory, now=late)) == []
+    assert given(turns(up, node("w2"), memory=memory, now=LATE - 1)) == []
+    assert given(turns(up, node("w2"), memory=memory, now=LATE)) == ["w2"]
+
+
+def test_going_up_a_pool_goes_on_without_one_that_is_late_and_not_without_two():
+    """A kubelet that takes its machine with it does not take them all; going down nobody waits for them."""
+    silent = [ordered(node("w1"), State.STAGING), ordered(node("w2"), State.STAGING)]
+    memory = turns(*silent, node("w3")).memory
+    assert given(turns(*silent, node("w3"), memory=memory, now=LATE)) == []
+    lower = [ordered(down("w1"), State.STAGING), ordered(down("w2"), State.STAGING)]
+    memory = turns(*lower, down("w3"), lowest=V36, moves=True).memory
+    assert given(turns(*lower, down("w3"), memory=memory, now=LATE, lowest=V36, moves=True)) == ["w3"]
+
+
+def test_a_control_node_waits_for_no_worker_that_is_late():
+    silent = ordered(node("w1"), State.STAGING)
+    memory = turns(silent, node("c1")).memory
+    assert given(turns(silent, node("c1"), memory=memory, now=LATE - 1)) == []
+    assert given(turns(silent, node("c1"), memory=memory, now=LATE)) == ["c1"]
+
+
+def test_nor_for_workers_that_always_want_something_else():
+    """They say that they are done, and that their base is another one."""
+    memory, held = Memory(), 0.0
+    for number in range(1, 400):
+        one = replace(ordered(node("w1"), State.DONE, number), wanted=target("w1", V37))
+        one = replace(one, wanted=Target(V37, f"base-{number}"))
+        decision = turns(one, node("c1"), memory=memory, now=20.0 * number)
+        memory = decision.memory
+        if "c1" in given(decision):
+            held = 20.0 * number
+            break
+    assert 0 < held <= HELD_SECONDS + WORKERS.drain_seconds + 40
+
+
+def test_each_worker_that_ends_gives_the_others_more_time_before_control_nodes_go():
+    limit = HELD_SECONDS + WORKERS.drain_seconds
+    waits = node("w2", ready=False)
+    memory = turns(node("w1", ready=False), waits, node("c1"), now=0.0).memory
+    memory = turns(node("w1", V37), waits, node("c1"), memory=memory, now=limit - 1).memory
+    assert given(turns(node("w1", V37), waits, node("c1"), memory=memory, now=2 * limit - 2)) == []
+    assert given(turns(node("w1", V37), waits, node("c1"), memory=memory, now=2 * limit)) == ["c1"]
+
+
+@pytest.mark.parametrize("why", ["paused", "moves"])
+def test_no_time_counts_in_which_nobody_gets_a_turn(why):
+    nodes = [node("w1", ready=False), node("c1")]
+    memory = turns(*nodes, memory=turns(*nodes, now=0.0).memory, now=HELD_SECONDS, **{why: True}).memory
+    assert given(turns(*nodes, memory=memory, now=10 * HELD_SECONDS)) == []
 
 
 def test_a_control_node_that_does_not_end_never_loses_it():
@@ -235,6 +283,90 @@ def test_who_may_come_to_have_a_later_kubelet_is_waited_for(one, is_above):
     """Also by a way back; after one a Node shows for a moment still what was tried."""
     decision = turns(one, lowest=V36)
     assert bool(decision.above | decision.under_way) is is_above
+
+
+@pytest.mark.parametrize(
+    ("one", "claimed"),
+    [
+        (node("w1", V37, V36), False),
+        (ordered(node("w1", V36, V36)), False),
+        (ordered(node("w1", V36, V36), State.PROVING), False),
+        (ordered(node("w1", V36, V36), State.WENT_BACK, version=V37), True),
+        (node("w1", V36, V36, report=Report("0" * 16, 5, 1, State.PROVING, base="base-w1")), True),
+        (replace(ordered(node("w1", V36, V36), State.PROVING), order=None), True),
+        (node("c1", V36, V36, report=Report("0" * 16, 5, 1, State.PROVING, base="base-c1")), False),
+    ],
+)
+def test_what_is_only_a_workers_word_is_told_apart(one, claimed):
+    decision = turns(one, lowest=V36)
+    assert decision.above | decision.under_way == {one.name}
+    assert decision.claimed == ({one.name} if claimed else set())
+
+
+def taking_back(state: State | None = None, **more: Any) -> Node:
+    """Ordered down after it was ordered up."""
+    one = ordered(down("w1"), state, number=2, **more)
+    assert one.order is not None
+    order = made(one.order.request, 2, lowers=True)
+    said = one.report if state is None or one.report is None else replace(one.report, order=order.id)
+    return replace(one, order=order, report=said)
+
+
+@pytest.mark.parametrize(
+    ("one", "is_ordered"),
+    [
+        (ordered(node("w1"), State.DONE), True),
+        (ordered(node("w1"), State.WENT_BACK), True),
+        (ordered(node("w1"), State.PROVING), True),
+        (taking_back(), True),
+        *[(taking_back(state), True) for state in (State.PROVING, State.REFUSED, State.WENT_BACK)],
+        (taking_back(State.WENT_BACK, interrupted=True), True),
+        (taking_back(State.DONE), False),
+        (ordered(down("w1"), State.PROVING), False),
+        (down("w1"), False),
+        (node("w1", V37, V36, report=Report("0" * 16, 5, 1, State.PROVING, base="base-w1")), False),
+    ],
+)
+def test_who_is_above_by_an_order_is_told_from_who_only_says_so(one, is_ordered):
+    """An order for a later minor, or one that takes such a one back and is not done."""
+    decision = turns(replace(one, wanted=target("w1", V36)), lowest=V36, moves=True, paused=True)
+    assert decision.ordered == ({"w1"} if is_ordered else set())
+
+
+def test_who_is_ordered_down_without_having_been_ordered_up_is_not_ordered():
+    """Whatever it shows: it would hold up a way back for as long as it likes."""
+    first = turns(down("w1"), lowest=V36, moves=True)
+    assert given(first) == ["w1"]
+    assert not order_of(first, "w1").lowers
+    assert turns(down("w1"), memory=first.memory, lowest=V36, moves=True).ordered == set()
+
+
+@pytest.mark.parametrize("state", [State.DONE, State.PROVING])
+def test_an_order_down_after_one_up_takes_that_back_and_so_do_those_after_it(state):
+    decision = turns(replace(ordered(node("w1"), state), wanted=target("w1", V36)), lowest=V36, moves=True)
+    assert order_of(decision, "w1").lowers
+    again = turns(taking_back(State.WENT_BACK, interrupted=True), lowest=V36, moves=True)
+    assert order_of(again, "w1").lowers
+    other = replace(target("w1", V36), config={"maxPods": 50})
+    done = replace(taking_back(State.DONE), wanted=other)
+    assert not order_of(turns(done, memory=steady(done), lowest=V36), "w1").lowers
+
+
+def test_no_drain_begins_on_the_way_up_and_one_on_the_way_down_does():
+    decision = turns(node("w1"), node("w2"), drains_wait=True)
+    assert (given(decision), set(decision.waits)) == ([], {"w1", "w2"})
+    never = replace(WORKERS, drain=Drain.NEVER)
+    assert given(turns(node("w1", pool=never), node("w2", pool=never), drains_wait=True)) == ["w1"]
+    assert given(turns(node("w1"), drains_wait=True)) == ["w1"], "where nobody could take its pods it is not drained"
+    assert given(turns(down("w1"), down("w2"), lowest=V36, moves=True, drains_wait=True)) == ["w1"]
+
+
+def test_an_order_that_is_not_seen_on_its_node_yet_counts():
+    before = turns(node("w1"))
+    assert given(before) == ["w1"]
+    given_up = node("w1", V36, V36)
+    assert turns(given_up, memory=before.memory, lowest=V36, moves=True).ordered == {"w1"}
+    assert turns(given_up, lowest=V36, moves=True).ordered == set()
 
 
 def test_progress_is_told_by_pool():

@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autarky.control.kubelet.decide.pools import IMPLICIT, Pool
-from autarky.control.kubelet.decide.wanted import PIN, Wanted, follows, must_go_down, pin_of, refusal, target, version
+from autarky.control.kubelet.decide.wanted import (
+    PIN,
+    Wanted,
+    follows,
+    must_go_down,
+    not_noted,
+    pin_of,
+    refusal,
+    target,
+    version,
+)
 from autarky.control.upgrade.decide.reported import lowest_version
 from autarky.model.versions import Version
 
@@ -85,7 +95,33 @@ def test_but_a_kubelet_that_has_to_go_down_goes_down():
     found = version(plane(V36, V37, V36), WORKERS, "latest", V37)
     assert found.version == V36
     assert PIN in found.sentence
-    assert version(plane(V36, V37, V36, follow=False), WORKERS, "latest", V37).version is None
+    assert version(plane(V36, V37, V36, follow=False), WORKERS, "latest", V37).version == V36
+    assert version(plane(V36, V37, V36, follow=False), WORKERS, None, V36).version is None
+
+
+def test_nothing_is_wanted_by_a_lower_version_that_the_operator_has_not_noted():
+    """It may be refused, or have been typed wrong."""
+    for asked in (None, str(V36)):
+        found = version(plane(V36, V37), WORKERS, asked, V37)
+        assert found.version is None
+        assert str(V36) in found.sentence
+    assert version(plane(V36, V36_5), WORKERS, None, V36_5).version == V36, "a patch takes nothing down"
+
+
+NOTHING_SAID = [None, {}, [], {"version": "?"}, {"upgrade": {"versions": []}}, {"nodes": []}]
+
+
+@pytest.mark.parametrize("status", NOTHING_SAID)
+def test_nothing_is_wanted_before_the_operator_has_said_which_version_the_control_plane_has(status):
+    """An old manifest that was applied again may ask for any version."""
+    for asked in (V36, V37, V38):
+        said = {**plane(asked, follow=True), "status": status}
+        for by in ((WORKERS, None), (pool(V36), None), (WORKERS, str(V36))):
+            found = version(said, *by, V37)
+            assert found == Wanted(None, "it is not known yet which version the control plane has")
+        assert not_noted(said) == asked
+    for known in ({"version": str(V37)}, {"upgrade": {"versions": [str(V37)]}}):
+        assert version({**plane(V37), "status": known}, WORKERS, None, V36) == Wanted(V37), "a second later"
 
 
 @pytest.mark.parametrize("follow", [False, None, "true", {}])
@@ -117,13 +153,28 @@ def test_a_pin_is_read_from_the_node():
 
 def test_the_target_has_the_pools_configuration_and_the_planes_arguments():
     where = plane(V37, componentArguments={"kubelet": {"v": "2"}, "etcd": {"v": "3"}})
-    found = target(where, replace(WORKERS, configuration={"maxPods": 50}), V36, base="9f0c", runtime="r")
-    assert (found.version, found.base, found.runtime) == (V36, "9f0c", "r")
+    found = target(where, replace(WORKERS, configuration={"maxPods": 50}), V36, base="9f0c")
+    assert (found.version, found.base, found.runtime) == (V36, "9f0c", "")
     assert (found.config, found.arguments) == ({"maxPods": 50}, {"v": "2"})
     assert target(plane(V37), WORKERS, V36, base="9f0c").arguments == {}
 
 
+def test_the_pools_container_runtime_wins_and_without_any_the_nodes_own_stays():
+    of_all = plane(V37, kubelets={"runtime": "image:1"})
+    assert target(of_all, WORKERS, V36, base="9f0c").runtime == "image:1"
+    assert target(of_all, replace(WORKERS, runtime="image:2"), V36, base="9f0c").runtime == "image:2"
+    for odd in (None, "", 7, "no image", "a" * 256):
+        assert target(plane(V37, kubelets={"runtime": odd}), WORKERS, V36, base="9f0c").runtime == ""
+
+
 VERSIONS = st.sampled_from([V35, V36, V36_5, V37, V38])
+
+
+@given(VERSIONS, st.sampled_from(NOTHING_SAID), VERSIONS, st.none() | VERSIONS, st.none() | VERSIONS, st.booleans())
+def test_whoever_asks_nothing_changes_while_nothing_is_said(wanted, status, runs, of_pool, pin, follow):
+    where = {**plane(wanted, follow=follow), "status": status}
+    pools = WORKERS if of_pool is None else pool(of_pool)
+    assert version(where, pools, None if pin is None else str(pin), runs).version is None
 
 
 @given(VERSIONS, VERSIONS, st.lists(VERSIONS, max_size=2), VERSIONS, st.none() | VERSIONS, st.none() | VERSIONS)
@@ -136,4 +187,6 @@ def test_whoever_asks_nothing_is_wanted_that_would_be_refused(wanted, complete, 
     assert found is None or (found.major, found.minor) <= (lowest.major, lowest.minor)
     assert found is None or refusal(where, found) is None
     assert must_go_down(where, runs) is (refusal(where, runs) is not None)
-    assert not must_go_down(where, runs) or found is not None, "the control plane waits for it"
+    is_noted = (wanted.major, wanted.minor) >= min((one.major, one.minor) for one in (complete, *noted))
+    assert not must_go_down(where, runs) or found is not None or not is_noted, "the control plane waits for it"
+    assert found is None or is_noted

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from autarky.control.kubelet.decide import order, report, turns
 from autarky.control.kubelet.decide.observed import Other
 from autarky.control.kubelet.decide.report import Report, State
+from autarky.control.kubelet.decide.standing import LATE_SECONDS
 from autarky.control.kubelet.decide.wanted import PIN
 from autarky.control.upgrade.decide import reported
 from autarky.model.versions import Version
@@ -284,19 +285,22 @@ class Kubelets(RuleBasedStateMachine):
         pools = {one.name: one.pool.name for one in seen.nodes}
         if node.control:
             assert not [one.name for one in others if one.control], "one control node at a time"
-            assert all(found.machines[name].on and name not in found.silent for name in CONTROL if name != node.name)
+            serving = [name for name in CONTROL if found.machines[name].on and name not in found.silent]
+            lacking = [one for one in seen.nodes if one.control and one.name not in {*serving, node.name}]
+            assert all(one.away for one in lacking)
+            assert len({*serving, node.name}) > len(CONTROL) / 2
             assert not seen.busy
         else:
             held = [one for one in others if pools[one.name] == node.pool.name]
-            if goes_down:
-                held = [one for one in held if not self.is_late(one)]
-            assert len(held) < node.pool.at_once, (node, held)
+            late = [one for one in held if self.is_late(one)]
+            passed = len(late) if goes_down else min(len(late), node.pool.at_once)
+            assert len(held) - passed < node.pool.at_once, (node, held)
             self.ways[TWO_AT_ONCE] += bool(held)
 
     def is_late(self, one: Machine) -> bool:
         """As far as the orders of this operator say."""
         since = self.world.memory.turns.get(one.name, self.world.now)
-        return self.world.now - since >= turns.LATE_SECONDS
+        return self.world.now - since >= LATE_SECONDS
 
     def judge_failures(self, found: World, seen: turns.Situation, node: turns.Node, *, goes_down: bool) -> None:
         """Of those that do not lie, and of which the operator has seen that it has failed."""
@@ -309,7 +313,8 @@ class Kubelets(RuleBasedStateMachine):
                     assert known.request != seen.request(other), "what failed is not tried again"
                 elif known.request == seen.request(other) and other.pool.order <= node.pool.order and other.wanted:
                     has = said is not None and said.target == other.wanted.digest
-                    spared = has or (goes_down and not other.control)
+                    refused = said is not None and said.state is State.REFUSED
+                    spared = has or (not other.control and (goes_down or node.control or refused))
                     assert spared, f"{other.name} has failed, and {node.name} is touched"
                     self.ways[SPARED] += goes_down
 

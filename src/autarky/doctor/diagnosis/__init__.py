@@ -21,6 +21,9 @@ from autarky.control.common.pods import NO_NETWORK
 from autarky.control.etcd.decide.maintenance import NEARLY_FULL
 from autarky.control.etcd.decide.wanted import even_count
 from autarky.control.guards.decide import EXCEPTED_BY_NAMESPACE, INSTEAD, Refused
+from autarky.doctor.diagnosis.finding import Finding
+from autarky.doctor.diagnosis.hosted_kubelets import of_hosted, runs_hosted
+from autarky.doctor.diagnosis.kubelets import InApi, OnHost, of_kubelets
 from autarky.model.components import ETCD
 
 LOW_DISK_BYTES = 512 * 1024 * 1024
@@ -76,7 +79,7 @@ class NodeEvidence:
     alarms: of any etcd member. fenced: whether a recovery keeps its member from starting. copied: whether a copy of
     etcd into the cluster was begun and not ended. kept: how many directories have former data of etcd. clock: seconds
     since 1970, against a reference that all nodes' evidence shares. active: components whose standby runs.
-    missing_standby: components without a complete standby.
+    missing_standby: components without a complete standby. kubelet: None where the host does not say.
     """
 
     name: str
@@ -99,6 +102,7 @@ class NodeEvidence:
     clock: float | None = None
     active: frozenset[str] = frozenset()
     missing_standby: frozenset[str] = frozenset()
+    kubelet: OnHost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +146,8 @@ class ClusterEvidence:
     """Why workloads could not be read, or ""."""
     unseen_pods: str = ""
     """The same for pods in kube-system, or for some of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """what: one sentence. evidence: what was seen. next: the command to continue with."""
-
-    subject: str
-    what: str
-    evidence: str
-    next: str
+    kubelets: InApi | None = None
+    """None while the API does not answer."""
 
 
 LEASE_IDLE_SECONDS = 20.0
@@ -187,7 +183,9 @@ def diagnose(cluster: ClusterEvidence) -> list[Finding]:
     inside = [] if cluster.api else list(_inside(cluster, cut_off))
     covered = [*_covered(cluster), *_kept(cluster), *_reported_by_the_operator(cluster)]
     tenants = [*_refused(cluster), *_unseen(cluster)]
-    return list(map(_bounded, [*hosts, *between, *etcd, *servers, *api, *inside, *covered, *tenants]))
+    return list(
+        map(_bounded, [*hosts, *between, *etcd, *servers, *api, *_kubelets(cluster), *inside, *covered, *tenants])
+    )
 
 
 def _bounded(finding: Finding) -> Finding:
@@ -207,6 +205,10 @@ def _host(node: NodeEvidence) -> Iterator[Finding]:
             yield Finding(node.name, "its disk is nearly full", seen, f"free space in {path} on {node.name}")
     for unit in ("containerd", "kubelet"):
         if not node.units.get(unit, True):
+            if unit == "kubelet" and runs_hosted(node.kubelet):
+                seen = "kubelet.service is not active; the hosted one is in force"
+                yield Finding(node.name, "its kubelet has no standby", seen, f"on {node.name}: systemctl start kubelet")
+                return
             what = f"{unit} does not run"
             yield Finding(node.name, what, f"{unit}.service is not active", f"autarky logs {unit} --node {node.name}")
             return  # without containerd there is no kubelet, and without a kubelet nothing is restarted
@@ -377,6 +379,13 @@ def _api(cluster: ClusterEvidence, *, explained: bool) -> Iterator[Finding]:
     ready = [server for node in cluster.nodes for server, up in (node.balanced or {}).items() if up]
     seen = f"{cluster.api}; the load balancers consider {', '.join(sorted(set(ready))) or 'no server'} ready"
     yield Finding("API", "it does not answer", seen, "autarky logs kube-apiserver")
+
+
+def _kubelets(cluster: ClusterEvidence) -> Sequence[Finding]:
+    silent = {node.name for node in cluster.nodes if node.problem}
+    hosts = {node.name: node.kubelet for node in cluster.nodes if node.kubelet is not None}
+    found = of_kubelets(cluster.kubelets, hosts, silent, cluster.unready_nodes)
+    return [*found, *of_hosted(cluster.kubelets, hosts, silent)]
 
 
 def _inside(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:

@@ -1,0 +1,192 @@
+"""What the ControlPlane's status says of kubelets: written by the operator, read by commands and by people. Pure.
+
+    kubelets:
+      pools:
+      - {name: workers, wanted: [v1.37.1], done: 1, total: 3, stopped: "w1: no space"}
+      changing: [w2]
+      failed: [{node: w1, why: …}]
+      waits: [{node: w3, why: …}]
+      said: [{node: w4, why: …}]
+      hosted:
+        behind: …
+        failed: [{node: w1, why: …}]
+        waits: [{node: w2, why: …}]
+
+waits: why a node gets no order now. said: why one stays as it is, or does not get what was asked for. hosted: of hosted
+kubelets (level 0). behind: why their DaemonSet does not follow, and how it would; failed: why the host's is in force;
+waits: why one gets no turn now. trouble: what of the spec cannot be understood; then there is nothing else.
+
+Contract: of each list at most MOST_NAMED, however many there are, and each text is short and in one line: workers have
+written some of it. The part is absent in a cluster that does not use it (`is_used`). Reading returns for any JSON, and
+never raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from autarky.control.common.shapes import MOST_NAMED, items, mapping, plain, within
+from autarky.control.kubelet.decide import wanted
+from autarky.control.kubelet.decide.turns import Decision
+from autarky.model.kubelets import MOST_POOLS
+
+MOST = MOST_POOLS + 2
+"""Pools: with the two that are always there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """wanted: versions, as texts. stopped: which node stops it, and why; or empty."""
+
+    name: str
+    wanted: tuple[str, ...]
+    done: int
+    total: int
+    stopped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """See the module's docstring."""
+
+    behind: str = ""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    waits: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """See the module's docstring."""
+
+    pools: tuple[Pool, ...] = ()
+    changing: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    waits: Mapping[str, str] = field(default_factory=dict)
+    said: Mapping[str, str] = field(default_factory=dict)
+    trouble: str = ""
+    hosted: Hosted = field(default_factory=Hosted)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether each kubelet has what is wanted of it. Where a hosted one is not in force, the host's is."""
+        held = bool(self.trouble or self.failed or self.changing or self.waits or self.hosted.behind)
+        left = any(pool.done < pool.total for pool in self.pools)
+        return not held and not left and not any(why != wanted.NOT_FOLLOWED for why in self.said.values())
+
+
+def is_used(plane: Mapping[str, Any]) -> bool:
+    """Whether anything may be asked of kubelets through the API: where no `up` has said so, they stay as it has left
+    them."""
+    return within(plane, "spec", "kubelets", "follow") is not None or within(plane, "spec", "pools") is not None
+
+
+def told(decision: Decision, said: Mapping[str, str]) -> Told:
+    """said: as `nodes.found` says it."""
+    pools = [
+        Pool(name, _few(map(str, one.wanted)), one.done, one.total, plain(one.stopped))
+        for name, one in sorted(decision.pools.items())
+        if one.total
+    ]
+    # Those for whom something is in the way come first.
+    grave = sorted(said.items(), key=lambda one: (one[1] == wanted.NOT_FOLLOWED, one[0]))
+    return Told(
+        tuple(pools),
+        _few(sorted(decision.memory.turns)),
+        _reasons(sorted(decision.failed.items())),
+        _reasons(sorted(decision.waits.items())),
+        _reasons(grave),
+    )
+
+
+def hosted(behind: str, failed: Mapping[str, str], waits: Mapping[str, str]) -> Hosted:
+    return Hosted(behind, _reasons(sorted(failed.items())), _reasons(sorted(waits.items())))
+
+
+def status(found: Told) -> dict[str, Any]:
+    """The part `kubelets` of the status."""
+    if found.trouble:
+        return {"trouble": plain(found.trouble)}
+    written: dict[str, Any] = {"pools": [_pool(one) for one in found.pools]}
+    written |= {"changing": list(found.changing)} if found.changing else {}
+    for key, reasons in (("failed", found.failed), ("waits", found.waits), ("said", found.said)):
+        if reasons:
+            written[key] = _written_reasons(reasons)
+    if hosted := _written_hosted(found.hosted):
+        written["hosted"] = hosted
+    return written
+
+
+def read(plane: Mapping[str, Any]) -> Told | None:
+    """What the operator says; None where it says nothing."""
+    said = within(plane, "status", "kubelets")
+    if not isinstance(said, Mapping):
+        return None
+    found = islice((mapping(one) for one in items(said.get("pools"))), MOST)
+    return Told(
+        pools=tuple(_read_pool(one) for one in found if isinstance(one.get("name"), str)),
+        changing=_few(one for one in items(said.get("changing")) if isinstance(one, str)),
+        failed=_read_reasons(said.get("failed")),
+        waits=_read_reasons(said.get("waits")),
+        said=_read_reasons(said.get("said")),
+        trouble=plain(said.get("trouble")),
+        hosted=_read_hosted(mapping(said.get("hosted"))),
+    )
+
+
+def sentence(found: Told) -> str:
+    """What is to be said of kubelets that are not all current, in one line."""
+    if found.trouble:
+        return f"no kubelet is changed: {plain(found.trouble)}"
+    said = [f"{one.name}: {one.done} of {one.total} have {', '.join(one.wanted)}" for one in _unfinished(found)]
+    said += [f"{node} failed: {why}" for node, why in found.failed.items()]
+    said += [f"{node} changes" for node in found.changing]
+    said += [f"{node} waits: {why}" for node, why in found.waits.items() if node not in found.failed]
+    said += [f"{node}: {why}" for node, why in found.said.items() if why != wanted.NOT_FOLLOWED]
+    said += [found.hosted.behind] if found.hosted.behind else []
+    said += [f"the hosted kubelet of {node} failed: {why}" for node, why in found.hosted.failed.items()]
+    return "; ".join(said)
+
+
+def _unfinished(found: Told) -> Iterable[Pool]:
+    return (one for one in found.pools if one.done < one.total)
+
+
+def _few(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(plain(one) for one in islice(names, MOST_NAMED))
+
+
+def _reasons(found: Iterable[tuple[str, str]]) -> dict[str, str]:
+    return {node: plain(why) for node, why in islice(found, MOST_NAMED)}
+
+
+def _pool(one: Pool) -> dict[str, Any]:
+    found = {"name": one.name, "wanted": list(one.wanted), "done": one.done, "total": one.total}
+    return found | ({"stopped": one.stopped} if one.stopped else {})
+
+
+def _read_pool(said: Mapping[str, Any]) -> Pool:
+    counts = [one if type(one) is int and one >= 0 else 0 for one in (said.get("done"), said.get("total"))]
+    versions = (one for one in items(said.get("wanted")) if isinstance(one, str))
+    return Pool(plain(said.get("name")), _few(versions), counts[0], counts[1], plain(said.get("stopped")))
+
+
+def _written_reasons(reasons: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"node": node, "why": why} for node, why in reasons.items()]
+
+
+def _written_hosted(one: Hosted) -> dict[str, Any]:
+    written: dict[str, Any] = {"behind": plain(one.behind)} if one.behind else {}
+    lists = (("failed", one.failed), ("waits", one.waits))
+    return written | {key: _written_reasons(reasons) for key, reasons in lists if reasons}
+
+
+def _read_hosted(said: Mapping[str, Any]) -> Hosted:
+    return Hosted(plain(said.get("behind")), _read_reasons(said.get("failed")), _read_reasons(said.get("waits")))
+
+
+def _read_reasons(said: object) -> dict[str, str]:
+    found = (mapping(one) for one in items(said))
+    return _reasons((plain(one.get("node")), plain(one.get("why"))) for one in found if plain(one.get("node")))

@@ -1,0 +1,146 @@
+"""What the agent asks of the API, the runtime and its kubelet when it decides about a change of the latter.
+
+Evidence that a change has harmed pods are the sandboxes that were ready before it, of pods that lived then in the API,
+and could not have ended them by themselves: a tenant whose pod does that (its containers share the process namespace,
+or it is a machine of its own) could otherwise send each kubelet back, for ever. They are noted by the uid that the API
+has given their pod, which nobody can choose: a static pod whose mirror was made again is another one.
+
+Contract: before the script is asked, what cannot be read raises (`live`), and nothing begins. During a trial nothing
+raises (`proof`), and each look has an end that leaves time to stop the script's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from autarky.control.common import understood
+from autarky.control.common.pods import is_ready
+from autarky.control.common.shapes import text, within
+from autarky.control.kubelet.decide import order, proof, report
+from autarky.control.kubelet.decide.observed import Live
+from autarky.control.kubelet.node.draining import OwnPod, own_pods
+from autarky.control.upgrade.decide.path import kubelet_of
+from autarky.errors import ApiError, AutarkyError
+from autarky.model import patience
+from autarky.model.runtime import Sandbox
+from autarky.ports import Cri, Kube, Object
+from autarky.render.crds import API_VERSION, CONTROL_PLANE
+
+LOOK_SECONDS = patience.LEASE_LOOK
+_BUSY = 429
+LEASES = "kube-node-lease"
+
+
+@dataclass(frozen=True, slots=True)
+class _Api:
+    """What the API says of the node. beat: when its kubelet renewed its lease last, as it wrote it."""
+
+    answers: bool = False
+    beat: str = ""
+    node: Object | None = None
+    pods: tuple[OwnPod, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The objects as the API has just given them, and what runs; each None where there is none."""
+
+    node: Object | None
+    plane: Object | None
+    before: proof.Before | None
+
+
+@dataclass(slots=True)
+class Observing:
+    """healthy: whether the kubelet says so itself; None where that cannot be asked."""
+
+    node: str
+    kube: Kube
+    cri: Cri
+    healthy: Callable[[], Awaitable[bool | None]]
+    _first_beat: tuple[str, str] = ("", "")
+    """The first one that was seen in the trial of an order: it may be from before the switch."""
+
+    async def live(self) -> Live:
+        """Raises like the API and the runtime."""
+        now = await self.now()
+        metadata = {} if now.node is None else now.node["metadata"]
+        given, said = order.read(metadata), report.read(metadata)
+        return Live(
+            order="" if given is None else given.id,
+            reported="" if said is None or said.is_final else said.order,
+            plane=now.plane if now.plane is not None and understood.is_control_plane(now.plane) else None,
+            before=now.before,
+        )
+
+    async def now(self) -> Now:
+        """Raises like the API and the runtime."""
+        node = await self.kube.get("v1", "Node", self.node)
+        plane = await self.kube.get(API_VERSION, "ControlPlane", CONTROL_PLANE)
+        before = None
+        if node is not None:
+            sandboxes, pods = await self.cri.pods(), await own_pods(self.kube, self.node)
+            before = proof.Before(is_ready(node), evidence(sandboxes, pods))
+        return Now(node, plane, before)
+
+    async def proof(self, trial: str, own: tuple[float, float] | None = None) -> proof.Seen:
+        """trial: the order that is under trial, or the try of a hosted kubelet. own: from when to when (seconds since
+        the epoch) a heartbeat can only be from the kubelet that is on trial; None where nobody knows."""
+        api, sandboxes, healthy = await asyncio.gather(self._api(), self._ready_sandboxes(), self.healthy())
+        return proof.Seen(
+            answers=api.answers,
+            healthy=healthy,
+            # one that is not healthy yet may wait for the other slot's, which goes on beating until then
+            heartbeat=self._heard("" if healthy is False else trial, api.beat, own),
+            ready=api.node is not None and is_ready(api.node),
+            version=kubelet_of(api.node),
+            sandboxes=sandboxes,
+            living=None if api.pods is None else frozenset(pod.uid for pod in api.pods if pod.living),
+            rejected=frozenset(pod.uid for pod in api.pods or () if pod.rejected),
+            evicted=frozenset(pod.uid for pod in api.pods or () if pod.evicted),
+        )
+
+    def _heard(self, trial: str, beat: str, own: tuple[float, float] | None) -> bool:
+        """The second one that is seen is, whatever the clocks say."""
+        if self._first_beat[0] != trial or not self._first_beat[1]:
+            self._first_beat = trial, beat
+        return bool(beat) and (beat != self._first_beat[1] or (bool(trial) and _is_within(beat, own)))
+
+    async def _api(self) -> _Api:
+        """The lease is read from etcd. An error that says nothing of etcd or the server is an answer."""
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                lease = await self.kube.get("coordination.k8s.io/v1", "Lease", self.node, LEASES)
+                node = await self.kube.get("v1", "Node", self.node)
+                pods = tuple(await own_pods(self.kube, self.node))
+        except ApiError as error:
+            return _Api(answers=error.status < 500 and error.status != _BUSY)
+        except (AutarkyError, TimeoutError):
+            return _Api()
+        return _Api(True, text(within(lease, "spec", "renewTime")), node, pods)
+
+    async def _ready_sandboxes(self) -> frozenset[str] | None:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                return frozenset(one.id for one in await self.cri.pods() if one.ready)
+        except (AutarkyError, TimeoutError):
+            return None
+
+
+def _is_within(beat: str, own: tuple[float, float] | None) -> bool:
+    """Kubelet, script and agent read the same clock."""
+    try:
+        return own is not None and own[0] <= datetime.fromisoformat(beat).timestamp() <= own[1]
+    except ValueError:
+        return False
+
+
+def evidence(sandboxes: Iterable[Sandbox], pods: Iterable[OwnPod]) -> Mapping[str, str]:
+    """Sandbox → the uid of its pod in the API; see the module's docstring."""
+    counts = [pod for pod in pods if pod.living and not pod.ends_itself]
+    by = {(pod.namespace, pod.name, pod.runtime_uid): pod.uid for pod in counts}
+    found = ((one.id, by.get((one.namespace, one.name, one.uid))) for one in sandboxes if one.ready)
+    return {sandbox: uid for sandbox, uid in found if uid}
