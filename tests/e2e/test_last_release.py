@@ -26,11 +26,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.rotation, pytest.m
 
 LAST = Release(
     "the tree that landed last",
-    "49e9f660e00c2355d08eb4e3d5c1d64c9529b7e9",
+    "ca7ef548d3b9d0897676ff7511415627156c7a0f",
     {
         "node-agent": "its image is made of the package's sources",
         "node-agent (standby)": "it follows the hosted one",
         "autarky-operator": "its image is that of the agents",
+        "kubelet": "its program lies in a slot, beside the next one's: another unit",
+        "containerd": "its programs lie in a slot, beside the next ones': another unit",
     },
 )
 """Started again in either direction."""
