@@ -1,10 +1,12 @@
-"""An upgrade to the next minor on one node whose command, operator and agents are killed at each of its steps, and the
-way back with a power cut at each of its steps: it goes on and ends, and no versions run beside each other that may not.
+"""An upgrade to the next minor on one node, and its way back, each once with its operator and agents killed at each of
+its steps, and once with a power cut there: it goes on and ends, and no versions run beside each other that may not.
 
-The tests of this module build on each other, in order: there, and back.
+The tests of this module build on each other, in order: there and back, and there and back again.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 from harness import Show, TestCluster
@@ -47,10 +49,35 @@ def cluster(one_node: TestCluster) -> TestCluster:
 def test_command_operator_and_agents_killed_at_every_step_cost_no_request_and_the_upgrade_ends(
     cluster: TestCluster, show: Show
 ) -> None:
+    upgrade = Upgrade(cluster, NEXT)
+    _is_killed_at_every_step(upgrade, upgrade.is_asked_for_by_a_command_that_is_killed, show)
+
+
+def test_a_power_cut_at_every_step_of_the_way_back_loses_no_write_and_it_ends(cluster: TestCluster, show: Show) -> None:
+    _loses_its_power_at_every_step(Upgrade(cluster, _former(cluster), STEPS[::-1]), show)
+
+
+def test_a_power_cut_at_every_step_of_the_way_there_loses_no_write_and_it_ends(
+    cluster: TestCluster, show: Show
+) -> None:
+    _loses_its_power_at_every_step(Upgrade(cluster, NEXT), show)
+
+
+def test_operator_and_agents_killed_at_every_step_of_the_way_back_cost_no_request_and_it_ends(
+    cluster: TestCluster, show: Show
+) -> None:
+    upgrade = Upgrade(cluster, _former(cluster), STEPS[::-1])
+    _is_killed_at_every_step(upgrade, lambda: patch_plane(cluster, version=upgrade.wanted), show)
+
+
+def _former(cluster: TestCluster) -> str:
+    return str(plane_status(cluster)["formerVersion"])
+
+
+def _is_killed_at_every_step(upgrade: Upgrade, ask: Callable[[], object], show: Show) -> None:
     """Agents that are killed while they prove what runs have their standbys follow later: so the operator can be killed
     while it waits for these."""
-    upgrade = Upgrade(cluster, NEXT)
-    interruptions = Interruptions(upgrade)
+    cluster, interruptions = upgrade.cluster, Interruptions(upgrade)
     kills = {
         Stage.BEGUN: ("SIGKILL of the operator", lambda: kill_the_operator_that_leads(cluster)),
         Stage.HALF_WAY: ("SIGKILL of the agents", lambda: kill_the_agents(cluster, NODE)),
@@ -58,7 +85,7 @@ def test_command_operator_and_agents_killed_at_every_step_cost_no_request_and_th
         Stage.FOLLOWING: ("SIGKILL of the operator", lambda: kill_the_operator_that_leads(cluster)),
     }
     with skew_is_kept(cluster), a_workload_goes_on(cluster, least=60), undisturbed(cluster):
-        upgrade.is_asked_for_by_a_command_that_is_killed()
+        ask()
         for step in range(len(STEPS)):
             for stage, (what, kill) in kills.items():
                 interruptions.at(Moment(step, stage), what, kill)
@@ -66,17 +93,14 @@ def test_command_operator_and_agents_killed_at_every_step_cost_no_request_and_th
     show(str(interruptions))
     assert not end.stopped, f"{end.says}; {interruptions}"
     interruptions.every_step_was_interrupted()
-    everything_is_of(cluster, NEXT, follow_within=FOLLOW_SECONDS)
-    assert version_of(cluster) == NEXT
+    _is_there(upgrade)
     quiet(cluster)
 
 
-def test_a_power_cut_at_every_step_of_the_way_back_loses_no_write_and_it_ends(cluster: TestCluster, show: Show) -> None:
-    former = str(plane_status(cluster)["formerVersion"])
-    upgrade, writer = Upgrade(cluster, former, STEPS[::-1]), Writer(Client(cluster))
-    interruptions = Interruptions(upgrade)
+def _loses_its_power_at_every_step(upgrade: Upgrade, show: Show) -> None:
+    cluster, interruptions, writer = upgrade.cluster, Interruptions(upgrade), Writer(Client(upgrade.cluster))
     with skew_is_kept(cluster, gap=LONGEST_OUTAGE_OF_ALL):
-        patch_plane(cluster, version=former)
+        patch_plane(cluster, version=upgrade.wanted)
         for step in range(len(STEPS)):
             for stage in Stage:
                 interruptions.at(Moment(step, stage), "power cut", lambda: _loses_its_power(cluster, writer))
@@ -85,9 +109,13 @@ def test_a_power_cut_at_every_step_of_the_way_back_loses_no_write_and_it_ends(cl
     assert not end.stopped, f"{end.says}; {interruptions}"
     interruptions.every_step_was_interrupted()
     quiet(cluster)
-    everything_is_of(cluster, former, follow_within=FOLLOW_SECONDS)
-    assert version_of(cluster) == former
+    _is_there(upgrade)
     assert writer.lost() == set()
+
+
+def _is_there(upgrade: Upgrade) -> None:
+    everything_is_of(upgrade.cluster, upgrade.wanted, follow_within=FOLLOW_SECONDS)
+    assert version_of(upgrade.cluster) == upgrade.wanted
 
 
 def _loses_its_power(cluster: TestCluster, writer: Writer) -> None:

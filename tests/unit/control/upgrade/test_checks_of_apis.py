@@ -104,6 +104,17 @@ def test_objects_that_are_not_there_are_none() -> None:
     assert found(stored=[Stored("scheduling.k8s.io", "v1alpha2", "podgroups", 0)]) == []
 
 
+def test_objects_that_could_not_be_counted_may_be_there() -> None:
+    """An API server whose etcd did not answer says -1."""
+    one = only(stored=[Stored("scheduling.k8s.io", "v1alpha2", "podgroups", None)])
+    expected = (
+        "the API server could not count the podgroups of scheduling.k8s.io/v1alpha2; if there are any, v1.37.1 serves"
+        " them in no version"
+    )
+    assert short(one) == ("apis", expected, False)
+    assert one.fix.startswith("check again in a minute; `kubectl get podgroups.v1alpha2.scheduling.k8s.io -A` shows")
+
+
 def test_objects_are_counted_by_the_api_server() -> None:
     others = ("scheduling.k8s.io/v1beta1",)
     lost = {("scheduling.k8s.io", "v1alpha2", "workloads"): others, ("scheduling.k8s.io", "v1alpha2", "podgroups"): ()}
@@ -111,10 +122,15 @@ def test_objects_are_counted_by_the_api_server() -> None:
         'apiserver_resource_objects{group="scheduling.k8s.io",resource="workloads"} 3',
         'apiserver_resource_objects{group="scheduling.k8s.io",resource="podgroups"} -1',
         'apiserver_resource_objects{group="",resource="pods"} 1.2e+01',
+        'apiserver_resource_objects{group="",resource="nodes"} 0',
     ]
-    assert stored(lines, lost) == [Stored("scheduling.k8s.io", "v1alpha2", "workloads", 3, others)]
-    assert stored(lines, {("", "v1", "pods"): ()}) == [Stored("", "v1", "pods", 12)]
-    assert stored(['apiserver_resource_objects{group="",resource="pods"} +Inf'], {("", "v1", "pods"): ()}) == []
+    not_known = Stored("scheduling.k8s.io", "v1alpha2", "podgroups", None)
+    assert stored(lines, lost) == [Stored("scheduling.k8s.io", "v1alpha2", "workloads", 3, others), not_known]
+    assert stored(lines, {("", "v1", "pods"): (), ("", "v1", "nodes"): ()}) == [Stored("", "v1", "pods", 12)]
+    assert stored(lines, {("", "v1", "not-served"): ()}) == []
+    for value in ("+Inf", "NaN"):
+        line = f'apiserver_resource_objects{{group="",resource="pods"}} {value}'
+        assert stored([line], {("", "v1", "pods"): ()}) == [Stored("", "v1", "pods", None)]
     assert lines[0].startswith(METRICS)
 
 

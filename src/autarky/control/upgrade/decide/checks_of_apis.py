@@ -39,10 +39,14 @@ def apis(seen: Seen) -> Iterator[Finding]:
             " `kubectl -n kube-system rollout restart ds/kube-apiserver`: API servers remember until they start again",
         )
     for stored in seen.stored:
-        if stored.count > 0:
-            kind = f"{stored.resource}.{stored.version}.{stored.group}" if stored.group else stored.resource
-            what = f"{stored.count} {stored.resource} of {_group_version(stored.group, stored.version)}"
-            yield Finding("apis", *_lost(stored, f"there are {what}, and {seen.wanted}", f"`kubectl get {kind} -A`"))
+        kind = f"{stored.resource}.{stored.version}.{stored.group}" if stored.group else stored.resource
+        what = f"{stored.resource} of {_group_version(stored.group, stored.version)}"
+        shown = f"`kubectl get {kind} -A`"
+        if stored.count is None:
+            there = f"the API server could not count the {what}; if there are any, {seen.wanted}"
+            yield Finding("apis", *_lost(stored, there, f"check again in a minute; {shown}"))
+        elif stored.count > 0:
+            yield Finding("apis", *_lost(stored, f"there are {stored.count} {what}, and {seen.wanted}", shown))
 
 
 def _lost(stored: Stored, what: str, shown: str) -> tuple[str, str]:
@@ -127,11 +131,11 @@ def requested(lines: Iterable[str]) -> list[Requested]:
 
 def stored(lines: Collection[str], lost: Mapping[Resource, tuple[str, ...]]) -> list[Stored]:
     """How many objects there are of resources that the wanted version serves in no version, or cannot read → in which
-    it serves the resource. Those of which the API server counts none, or does not know how many (-1), are left out."""
+    it serves the resource. Those of which the API server counts none, or which it does not serve, are left out."""
     counts = {
-        (labels.get("group", ""), labels.get("resource", "")): int(value)
+        (labels.get("group", ""), labels.get("resource", "")): int(value) if 0 < value < 1e12 else None
         for labels, value in _series(lines, OBJECTS)
-        if 0 < value < 1e12
+        if value != 0
     }
     return [
         Stored(group, version, name, counts[group, name], others)

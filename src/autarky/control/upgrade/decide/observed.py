@@ -60,12 +60,13 @@ class Requested:
 @dataclass(frozen=True, slots=True)
 class Stored:
     """Objects of a resource that the wanted version does not serve, or that it cannot read since it has no type for the
-    version they are stored in. others: the group versions in which it serves the resource."""
+    version they are stored in. count: None where the API server could not count them. others: the group versions in
+    which it serves the resource."""
 
     group: str
     version: str
     resource: str
-    count: int
+    count: int | None
     others: tuple[str, ...] = ()
 
 
