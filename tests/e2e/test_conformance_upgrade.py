@@ -50,6 +50,8 @@ BOTH_MINORS, NEXT_MINOR = (36, 37), (37,)
 LONGEST_GAP = 10.0
 """Seconds between two looks at what serves: there is one each second, which takes longer while all processors are
 busy."""
+FOLLOW_SECONDS = 300.0
+"""The kubelets come last, one control node after the other."""
 BY_HAND = {"type": "OnDelete", "rollingUpdate": None}
 ONE_BY_ONE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
 _NAMESPACES_MADE = re.compile(
@@ -111,7 +113,7 @@ def test_the_upgrade_ends_when_the_other_api_servers_are_replaced(cluster: TestC
         are_replaced(cluster, ONE_BY_ONE)
         cluster.wait("it is complete", lambda: version_of(cluster) == NEXT, seconds=480, pause=2)
         wait_until_healthy(cluster)
-    everything_is_of(cluster, NEXT, CONTROL, EVERYBODY)
+        everything_is_of(cluster, NEXT, CONTROL, EVERYBODY, follow_within=FOLLOW_SECONDS)
     assert explanations(cluster, API) == []
     cluster.wait("no edit is left", lambda: condition(cluster, "Drifted").get("status") == "False")
 

@@ -20,7 +20,7 @@ def everything_is_of(
     follow_within: float = 0.0,
 ) -> None:
     """What is hosted, on every node, every standby, and every kubelet ("v1.36.4"). follow_within: seconds for standbys
-    and kubelets of nodes that were off."""
+    of nodes that were off, and for kubelets."""
     for workload in HOSTED:
         runs_version(cluster, workload, version, set(control))
     assert (version_wanted(cluster, PROXY), updated_on(cluster, PROXY)) == (version, set(everybody))
