@@ -25,8 +25,8 @@ gets no new connections while another one passes: a preference, no verdict."""
 PREFERRED_ANSWER: Final = 1.0
 """For the answer to such a check."""
 SLOWEST_ANSWER: Final = 3.2
-"""Slowest answer of a live API server to a load balancer's check: TCP, TLS and the answer. A TLS handshake costs both
-sides 5 ms; twenty times slower, with ten others at the same time, that is a second."""
+"""Slowest answer of a live API server to a load balancer's check: TCP, TLS and the answer. A check costs both
+sides 2 to 5 ms; twenty times slower, with ten others at the same time, that is a second."""
 LOOK_AGAIN: Final = 0.3
 """Between a failed check and the next one."""
 LOOKS_BEFORE_DEAD: Final = 2

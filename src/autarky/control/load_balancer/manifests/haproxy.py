@@ -65,8 +65,8 @@ with 800 ms a server that hangs or is unreachable is down after 1.6 s at most. T
 often while they are down, since somebody waits for them."""
 ALIVE_INTERVALS = f"inter {_span(patience.SLOWEST_ANSWER)} fastinter {_AGAIN} downinter 1s"
 """Decides about sessions, not about new connections, so it may take longer: there is no `timeout check` in this
-backend, so a check may take the complete interval. A check costs both sides together 5 ms of CPU (a TLS handshake), and
-every node checks every server."""
+backend, so a check may take the complete interval. A check costs both sides together over 2 ms of processor time, most
+of it the TLS handshake, and every node checks every server (docs/load-balancing.md)."""
 REMOTE = "downinter 1s"
 """For servers on other nodes: all nodes check a server that starts, which slows its start."""
 MEMBER_INTERVALS = f"inter {_span(patience.MEMBER_ANSWER)} fastinter {_AGAIN} downinter {_AGAIN}"
