@@ -76,7 +76,7 @@ ONLY_MEMBER_RETRIES = 15
 """One per second: less than gRPC's timeout to connect (`patience.GRPC_CONNECT`)."""
 MOST_RELOADS = 100
 """A worker of an older configuration stays for its connections, and a kubelet's lasts for weeks. After so many reloads
-it is killed, which limits the number of workers (5.5 MB each), and its clients connect again. The limit is high because
+it is killed, which limits the number of workers (9 MB each), and its clients connect again. The limit is high because
 a write that an API server has just sent to etcd fails when its connection is closed. (Turning a node into a control
 node or back costs about five reloads.)"""
 
@@ -93,9 +93,14 @@ connection. It takes six sources to use up MOST_OUTSIDE."""
 HEALTH_SECONDS = 5
 """Clients of the health port send their request at once. Any user of the host may connect to it."""
 
+THREADS = 2
+"""HAProxy's default is one for each processor, and each takes 0.35 MB, also in every worker of an older configuration:
+with 64 of them a worker takes 30 MB in place of 9. Two are enough for what a node's own clients send."""
+
 # timeouts: a watch may be silent for long; HTTP/2 clients ping every 30 s, so an hour closes only dead sessions.
 _HEAD = f"""\
 global
+    nbthread {THREADS}
     maxconn {MOST}
     no strict-limits
     log stdout format raw daemon notice
