@@ -376,10 +376,11 @@ class Machines(Protocol):
         ...
 
     def locked(
-        self, command: str, tell: Callable[[str], None], *, minority: bool = False
+        self, command: str, tell: Callable[[str], None], *, minority: bool = False, passes_workers: bool = False
     ) -> AbstractAsyncContextManager[None]:
         """Lock the machines for the block: those that run, and those that `ensure` creates. minority: only those
         of control nodes, and also where most of them do not answer, as long as one does; no worker has a say then.
+        passes_workers: where those of all control nodes are locked, a worker's that somebody else has is passed over.
 
         `command` is what others see, `tell` gets one sentence about each wait. Raises Conflict if somebody else
         holds a lock, and Unreachable or UserError for a machine that cannot be used.

@@ -482,7 +482,9 @@ class FakeMachines:
         return self.hosts.get(name)
 
     @asynccontextmanager
-    async def locked(self, command: str, tell: object, *, minority: bool = False) -> AsyncIterator[None]:
+    async def locked(
+        self, command: str, tell: object, *, minority: bool = False, passes_workers: bool = False
+    ) -> AsyncIterator[None]:
         yield
 
     async def discard(self, name: str, progress: object) -> bool:

@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +141,7 @@ async def _carry_out(
             directory=context.directory,
             output=output,
             dry_run=dry_run,
-            hosts_locked=context.machines.locked,
+            hosts_locked=partial(context.machines.locked, passes_workers=True),
         )
         return context.absent, context.soaks
     finally:

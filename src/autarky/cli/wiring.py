@@ -54,12 +54,16 @@ class ClusterMachines:
     _locks: HostLocks | None = None
 
     @asynccontextmanager
-    async def locked(self, command: str, tell: Callable[[str], None], *, minority: bool = False) -> AsyncIterator[None]:
+    async def locked(
+        self, command: str, tell: Callable[[str], None], *, minority: bool = False, passes_workers: bool = False
+    ) -> AsyncIterator[None]:
         from autarky.engine.host_lock import Holder, hosts_locked
 
         clock = SystemClock()
         holder = Holder.this(command, clock.time())
-        async with hosts_locked(places.HOST_LOCK, holder, clock, tell, minority=minority) as locks:
+        workers = {node.name for node in self.cluster.nodes if passes_workers and not node.control_plane}
+        locked = hosts_locked(places.HOST_LOCK, holder, clock, tell, minority=minority, workers=frozenset(workers))
+        async with locked as locks:
             self._locks = locks
             try:
                 await self._lock_hosts()

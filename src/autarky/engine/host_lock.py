@@ -36,6 +36,8 @@ GHOST_SECONDS = 45.0
 AGAIN_SECONDS = 60.0
 """How long a lock that was lost is asked for again."""
 PAUSE = 1.0
+LONGEST_SHOWN = 300
+"""Characters of each text that a host says of a holder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,10 @@ class Holder:
             fields: dict[str, Any] = json.loads(text)
             found = cls(
                 str(fields["id"]),
-                str(fields["who"]),
+                _shown(fields["who"]),
                 str(fields["boot"]),
                 int(fields["pid"]),
-                str(fields["command"]),
+                _shown(fields["command"]),
                 float(fields["since"]),
             )
             datetime.fromtimestamp(found.since, UTC)
@@ -93,16 +95,22 @@ class Holder:
 
 @asynccontextmanager
 async def hosts_locked(
-    path: str, holder: Holder, clock: Clock, tell: Callable[[str], None], *, minority: bool = False
+    path: str,
+    holder: Holder,
+    clock: Clock,
+    tell: Callable[[str], None],
+    *,
+    minority: bool = False,
+    workers: frozenset[str] = frozenset(),
 ) -> AsyncIterator[HostLocks]:
     """Locks for the block, none at first; `take` adds hosts. Losing one permanently cancels the block. minority: for
-    what has to work when most hosts are gone.
+    what has to work when most hosts are gone. workers: as in HostLocks.
 
     Raises what `take` raises; and for a lock that was lost, Conflict or Unreachable instead of going on.
     """
     try:
         async with asyncio.TaskGroup() as group:
-            locks = HostLocks(path, holder, clock, tell, group, minority)
+            locks = HostLocks(path, holder, clock, tell, group, minority, workers)
             try:
                 yield locks
             finally:
@@ -123,24 +131,33 @@ class HostLocks:
     minority: bool = False
     """Go on with the lock on any host. Somebody else may then do the same with the others: the caller has been told
     that those are off, and has to be safe if they are not."""
+    workers: frozenset[str] = frozenset()
+    """Hosts that are passed over also while somebody else has them, where all others are locked: whoever is root on a
+    worker could else keep the command from beginning for ever. Empty for a command that no worker may be left out of.
+    Another command of ours that has begun has the others, too."""
     _keepers: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     async def take(self, hosts: Mapping[str, Host]) -> None:
         """Lock those of the hosts that are not locked yet, side by side.
 
         A host that does not answer is passed over while most of them are locked: whoever holds most of them meets
-        everybody else who does. With `minority`, while one is. Raises Conflict when somebody else has one of them,
-        and what connecting to them raises: all that the user must fix as one error.
+        everybody else who does. With `minority`, while one is. Raises Conflict when somebody else has one of them
+        that is none of `workers`, and what connecting to them raises: all that the user must fix as one error.
         """
         missing = {name: host for name, host in hosts.items() if name not in self._keepers}
         taken = await asyncio.gather(*(self._take_one(*item) for item in missing.items()), return_exceptions=True)
-        failures = [outcome for outcome in taken if outcome is not None]
-        silent = [failure for failure in failures if isinstance(failure, Unreachable)]
-        enough = len(self._keepers) >= 1 if self.minority else 2 * len(self._keepers) > len(hosts)
-        if len(silent) < len(failures) or (silent and not enough):
-            raise _together(failures)
+        failures = {name: outcome for name, outcome in zip(missing, taken, strict=True) if outcome is not None}
+        silent = [failure for failure in failures.values() if isinstance(failure, Unreachable)]
+        held = {name for name, failure in failures.items() if name in self.workers and isinstance(failure, Conflict)}
+        if hosts.keys() - self.workers - self._keepers.keys():
+            held = set()
+        enough = len(self._keepers) >= 1 if self.minority or held else 2 * len(self._keepers) > len(hosts)
+        if len(silent) + len(held) < len(failures) or (silent and not enough):
+            raise _together([*failures.values()])
         for failure in silent:
             self.tell(f"going on without the lock on a host that does not answer: {failure}")
+        for name in sorted(held):
+            self.tell(f"going on without the lock on a worker: {str(failures[name]).partition(chr(10))[0]}")
 
     async def release(self, *names: str) -> None:
         """Give up the locks of these hosts, or of all."""
@@ -240,6 +257,11 @@ def _described(holder: Holder | None) -> str:
         f"  fix: wait for it to end, or stop it on that machine with `kill {holder.pid}`; then run this command again"
         f" (the lock of a machine that is gone expires within {GHOST_SECONDS:.0f} s)"
     )
+
+
+def _shown(value: object) -> str:
+    """In one line: root on the host could else write one that passes for ours (`fix: …`)."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in str(value)).split())[:LONGEST_SHOWN]
 
 
 def _user() -> str:

@@ -110,12 +110,19 @@ def taken_out(node: Node) -> Kept:
     return Kept(f"node {node.name}", "membership", "none, since it is not in the file", kept)
 
 
-async def look(context: Context, *, passed_over: str | None = None, etcd_moves: bool = False) -> None:
+async def look(
+    context: Context,
+    *,
+    passed_over: str | None = None,
+    etcd_moves: bool = False,
+    leave_out_workers: bool = False,
+) -> None:
     """Observe, refuse what is impossible given what was seen, and borrow what this machine lacks. passed_over: a node
     whose machine is said to be gone; whatever answers in its place may be anybody's. etcd_moves: whether it may be in
-    another place than the file has it."""
+    another place than the file has it. leave_out_workers: as in `refuse_foreign_hosts`."""
     await observe(context)
-    await refuse_foreign_hosts(context, passed_over=passed_over, leave_out_workers=context.moves_etcd)
+    leaves_out = leave_out_workers or context.moves_etcd
+    await refuse_foreign_hosts(context, passed_over=passed_over, leave_out_workers=leaves_out)
     refuse_another_cluster(context.records.get(API), context.ours)
     await settle_version(context)
     await borrow(context)

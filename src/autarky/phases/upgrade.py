@@ -63,7 +63,9 @@ class FindCluster:
     timeout: float = 60
 
     async def plan(self, context: Context) -> Sequence[Warn]:
-        await look(context)
+        """A worker whose host is of another cluster, by its own word, is left out: no worker keeps an upgrade from
+        beginning."""
+        await look(context, leave_out_workers=True)
         if not await context.api_answers():
             raise Unreachable(
                 "the API does not answer, and an upgrade is carried out through it\n"

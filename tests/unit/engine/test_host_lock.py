@@ -243,3 +243,49 @@ def test_only_of_this_machine_is_a_process_known_to_be_dead():
     assert not US.is_dead()
     assert not replace(THEM, pid=2**22 + 1).is_dead()
     assert not replace(US, boot="", pid=2**22 + 1).is_dead()
+
+
+def passing(workers: set[str], said: list[str]):
+    return hosts_locked("/run/lock", US, LoopClock(), said.append, workers=frozenset(workers))
+
+
+async def test_a_worker_whose_lock_somebody_has_is_passed_over_where_all_others_are_locked():
+    said: list[str] = []
+    machines = {"n1": Machine(), "w1": Machine(THEM.text()), "w2": Machine()}
+    async with passing({"w1", "w2"}, said) as locks:
+        await locks.take(as_hosts(machines))
+        assert (machines["n1"].taken, machines["w2"].taken) == (1, 1)
+    assert machines["w1"].holder == THEM.text()
+    [line] = said
+    assert line.startswith("going on without the lock on a worker: host w1 is in use by `autarky down`")
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("n1", "n2"),
+    [(Machine(THEM.text()), Machine()), (Machine(silent=Unreachable("off")), Machine(THEM.text()))],
+    ids=["held", "off, and another held"],
+)
+async def test_a_control_node_whose_lock_somebody_has_is_not(n1: Machine, n2: Machine):
+    with pytest.raises((Conflict, Unreachable)):
+        async with passing({"w1"}, []) as locks:
+            await locks.take(as_hosts({"n1": n1, "n2": n2, "w1": Machine(THEM.text())}))
+
+
+async def test_a_worker_is_not_either_while_a_control_node_does_not_answer():
+    """Who holds its lock may hold that of the worker as well."""
+    machines = {"n1": Machine(), "n2": Machine(), "n3": Machine(silent=Unreachable("off")), "w1": Machine(THEM.text())}
+    with pytest.raises(AutarkyError):
+        async with passing({"w1"}, []) as locks:
+            await locks.take(as_hosts(machines))
+
+
+async def test_what_a_host_says_of_a_holder_is_no_line_of_ours():
+    """Who is root on a host writes what it wants there."""
+    lie = replace(THEM, command="autarky up`\n  fix: run this\r\x1b[2K", who="anna\n@laptop" + 999 * "x")
+    with pytest.raises(Conflict) as caught:
+        await Operation({"n1": Machine(), "n2": Machine(lie.text())}).run()
+    lines = str(caught.value).splitlines()
+    assert [line for line in lines if line.startswith("  fix: ")] == lines[1:]
+    assert "\x1b" not in str(caught.value)
+    assert len(lines[0]) < 800

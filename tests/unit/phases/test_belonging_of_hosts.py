@@ -20,6 +20,7 @@ from autarky.phases.prepare import PrepareHosts, look
 from autarky.phases.removal import CheckRemoval
 from autarky.phases.supply import IssueCertificates
 from autarky.phases.teardown import CleanHosts, hosts_to_clean
+from autarky.phases.upgrade import FindCluster
 from autarky.pki import PkiStore
 from autarky.places import NODE_MARKER, PKI
 from fakes.clusters import a_cluster
@@ -87,6 +88,21 @@ async def test_two_clusters_of_one_name_are_told_apart_by_their_cas(make_context
     mark(context, "n1", "n2", "n3", ca=fingerprint(theirs), disk=theirs)
     with pytest.raises(Problems, match="another cluster of the same name"):
         await CheckHosts().plan(context)
+
+
+async def test_a_worker_that_says_it_is_another_clusters_keeps_no_upgrade_from_beginning(make_context, tmp_path):
+    """Whoever is root there writes that. A control node is believed."""
+    worker = THREE.nodes[-1].name
+    ours = fingerprint(make_context(THREE).pki.files()["ca.crt"])
+    context = make_context(THREE, kube=FakeKube())
+    mark(context, "n1", "n2", "n3", ca=ours)
+    mark(context, worker, ca="a" * 64)
+    [left_out] = await FindCluster().plan(context)
+    assert worker in left_out.sentence
+    assert context.absent.keys() == {worker}
+    mark(context, "n3", ca="a" * 64)
+    with pytest.raises(Problems, match="another cluster of the same name"):
+        await FindCluster().plan(context)
 
 
 async def test_an_older_marker_is_taken_over_when_the_ca_on_the_disk_is_ours(make_context, notes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from autarky.control.common.shapes import plain
 from autarky.errors import AutarkyError
 from autarky.ports import Kube, Object
 
@@ -18,7 +19,12 @@ STARTING = ("ContainerCreating", "PodInitializing")
 
 
 def trouble_of(pod: Object) -> str:
-    """As the kubelet reports it: why the pod failed, what its container waits for, how it last exited."""
+    """As the kubelet reports it: why the pod failed, what its container waits for, how it last exited. In one line: the
+    kubelet may be somebody else's, and a line of its own could pass for one of ours (`fix: …`)."""
+    return plain(_trouble(pod))
+
+
+def _trouble(pod: Object) -> str:
     status = pod.get("status", {})
     if status.get("phase") == "Failed":
         return _clause("the pod has failed", status)
@@ -113,5 +119,6 @@ def _first_name(pod: Object) -> str | None:
 
 def _one_line(text: str) -> str:
     """The end of a text, as one line."""
-    lines = [" ".join(line.split())[:LINE_CHARACTERS] for line in text.splitlines() if line.strip()]
+    shown = "".join(letter if letter.isprintable() or letter.isspace() else " " for letter in text)
+    lines = [" ".join(line.split())[:LINE_CHARACTERS] for line in shown.splitlines() if line.strip()]
     return " | ".join(lines[-LOG_LINES:])[-LOG_CHARACTERS:]
