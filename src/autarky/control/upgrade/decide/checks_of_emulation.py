@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autarky.control.common.emulation import EMULATING, FLAG, FORWARD, OPTION, can_soak, given, takes_the_flag
+from autarky.control.common.emulation import EMULATING, FLAG, FORWARD, OPTION, can_soak, given, means, takes_the_flag
 from autarky.control.common.shapes import items, mapping, plain, text, within
 from autarky.control.common.skew import image_version, minor_of
 from autarky.control.upgrade.decide.observed import Finding, Seen
@@ -31,6 +31,8 @@ def findings(seen: Seen) -> Iterator[Finding]:
             if surface is not None and flag not in surface.flags.get(component, {}):
                 yield Finding("emulation", f"{component} {seen.wanted} has no flag --{flag}", without[3:])
         for value in given(template, component):
+            if seen.emulated and means(value, seen.emulated):
+                continue  # the plan's own: a corrected one goes on with it
             sentence = f"{component} has {OPTION}={plain(value)}, which somebody has set"
             yield Finding("emulation", sentence, f"remove it from its command line, {without}")
         if not takes_the_flag(template, component):

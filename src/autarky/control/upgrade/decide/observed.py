@@ -97,7 +97,8 @@ class Seen:
     is hosted by. files: those that their command lines name. webhooks: configurations of both kinds. services: those
     behind webhooks → why they answer nobody, a clause; None where they may answer. system_labels: of the namespace
     kube-system. budgets: "namespace/name" of the PodDisruptionBudgets that allow no disruption now. soak: the seconds
-    for which the new binaries are to emulate the minor that runs."""
+    for which the new binaries are to emulate the minor that runs. emulated: what a plan that is under way has them
+    emulate already; "" for nothing."""
 
     runs: Version
     wanted: Version
@@ -113,5 +114,6 @@ class Seen:
     stored: Sequence[Stored] = ()
     api_services: Sequence[Mapping[str, Any]] = ()
     soak: int = 0
+    emulated: str = ""
     unseen: Mapping[Source, str] = field(default_factory=dict)
     """Source → why it could not be looked at."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from autarky.control.base.operator_view import View
 from autarky.control.common import emulation
 from autarky.control.common.pods import has_ended, is_ready, node_of
-from autarky.control.common.shapes import image_of, node_is_ready
+from autarky.control.common.shapes import image_of, node_is_ready, within
 from autarky.control.common.skew import image_version, minor_of
 from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.decide.verdict import Verdict
@@ -134,6 +134,20 @@ def has_flag_of(template: Object, component: str, emulated: str) -> bool:
     """Whether what it emulates is the plan's, and may be taken away."""
     flags = emulation.given(template, component)
     return bool(emulated and flags) and all(emulation.means(one, emulated) for one in flags)
+
+
+def versions_of(view: View) -> tuple[Version | None, frozenset[Version]]:
+    """(What the control plane has had completely last, what was wanted since), for where nobody has noted it: while
+    another component is behind the hosted API servers, they are on their way between two. (What is ahead of them
+    somebody has set by hand.) (None, none) where their image's tag is no version, and where they emulate something:
+    whether that is a plan's own, nobody knows then."""
+    templates = {name: within(workload(view, COMPONENTS[name]), "spec", "template") for name in steps.ORDER}
+    tags = {name: image_version(image_of(one, name)) for name, one in templates.items() if one is not None}
+    has = tags.get(API_SERVER)
+    if has is None or emulation.given(templates[API_SERVER], API_SERVER):
+        return None, frozenset()
+    lowest = min(version for version in tags.values() if version is not None)
+    return lowest, frozenset({has} - {lowest})
 
 
 def kubelets(view: View, *, only_of_control_nodes: bool) -> dict[str, Version | None]:

@@ -138,13 +138,13 @@ class Upgrade(ClusterController):
         if plane is None:
             return None
         # Before anything else: from these the status is written, which must not forget what is under way.
-        self.version, self.versions = self._runs(plane), reported.noted_versions(plane)
+        self.version, self.versions = self._runs(plane)
         wanted = reported.wanted_version(plane)
         self.former, self.emulated = reported.former_version(plane), reported.emulated(plane)
         # What is said for an earlier minor that may yet be refused stays: until that is noted nothing goes there.
         is_noted = wanted in {self.version, *self.versions}
         self.kubelets = reported.for_kubelets(plane) if is_noted else reported.said_for_kubelets(plane)
-        if wanted is not None:
+        if wanted is not None and is_noted:  # what is refused ends no soak
             self.soak.take_over(reported.soaking(plane), wanted)
         if not current(sources):
             self._checked = None
@@ -160,14 +160,19 @@ class Upgrade(ClusterController):
             return None
         return await self._towards(plane, self.version, wanted)
 
-    def _runs(self, plane: Object) -> Version | None:
-        """What the control plane has had completely last. Of an object with no status, which somebody has made again
-        from a saved one, the servers say more than the record of what was applied, which may be as old."""
+    def _runs(self, plane: Object) -> tuple[Version | None, frozenset[Version]]:
+        """(What the control plane has had completely last, what was wanted since)"""
+        noted = reported.noted_versions(plane)
         if (complete := reported.complete_version(plane)) is not None:
-            return complete
-        if not current([self.view.daemon_sets]):
-            return None
-        return self._served() or parsed((applied.record_of(plane) or {"spec": {}})["spec"].get("version"))
+            return complete, noted
+        if not current([self.view.daemon_sets, self.view.deployments]):
+            return None, noted
+        # Of an object that somebody has made again, from a saved one, the workloads say more than the record of what
+        # was applied, which may be as old.
+        if workload(self.view, COMPONENTS[API_SERVER]) is None:
+            return parsed((applied.record_of(plane) or {"spec": {}})["spec"].get("version")), noted
+        lowest, later = hosted.versions_of(self.view)
+        return lowest, noted | later
 
     def _served(self) -> Version | None:
         """That the hosted API servers are to have; None where there are none, or their image's tag is no version."""
@@ -246,7 +251,7 @@ class Upgrade(ClusterController):
     async def _look(self, plane: Object, runs: Version, wanted: Version, erring: float | None) -> _Checked:
         seen = await observe(self.kube, runs, wanted)
         soak = reported.soak_seconds(plane)
-        found = checks.findings(replace(seen, soak=soak))
+        found = checks.findings(replace(seen, soak=soak, emulated=self.emulated))
         if wanted == self.former and wanted < runs:  # after a way back the former one is the later one
             found = checks.on_the_way_back(found)
         if self.versions:  # the plan itself has made them; `steps` looks at them
@@ -277,6 +282,11 @@ class Upgrade(ClusterController):
             case steps.Step.SET if reported.is_paused(plane):
                 self._note("UpgradePaused", f"upgrade to {wanted}: paused before {decision.sentence}")
                 self.report = Report(wanted, State.PAUSED, f"before {decision.sentence}", decision.component)
+                return LOOK_SECONDS
+            case steps.Step.SET if decision.component not in self.rollouts.kept:
+                sentence = f"it is not known yet whether {decision.component} {wanted} was rolled back before"
+                self._note("Upgrading", f"upgrade to {wanted}: {sentence}")
+                self.report = Report(wanted, State.UPGRADING, sentence, decision.component)
                 return LOOK_SECONDS
             case steps.Step.SET if wanted in self.versions and (kubelets := self._waits_for_kubelets(plane, wanted)):
                 self._note("KubeletsGoFirst", f"upgrade to {wanted}: {kubelets[0]}")

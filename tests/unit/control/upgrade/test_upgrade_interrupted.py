@@ -1,0 +1,169 @@
+"""An upgrade in whose middle the ControlPlane is made again, another version is asked for, an operator comes that knows
+little yet, or a control node is off: what is not complete is never called so, and nothing is done that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from autarky.control.upgrade.decide import reported
+from autarky.control.upgrade.decide.reported import State
+from autarky.control.upgrade.decide.steps import ORDER
+from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, KUBE_PROXY, SCHEDULER
+from autarky.model.versions import Version
+from unit.control.upgrade.test_soak_controller import asks, until_it_soaks
+from unit.control.upgrade.test_soak_controller import state as state_of
+from unit.control.upgrade.upgrade_scene import NEW, OLD, PLANE, Scene, until_complete, watched
+
+pytestmark = pytest.mark.looptime
+CORRECTED = replace(NEW, patch=NEW.patch + 1)
+
+
+async def is_made_again(scene: Scene) -> None:
+    """As `kubectl replace --force` does it, with the same spec."""
+    plane = await scene.plane()
+    said = {"conditions": scene.said(plane["metadata"].get("generation", 0))}
+    scene.kube.put({**plane, "status": said})
+
+
+def soaked(scene: Scene) -> float:
+    return scene.upgrade.soak.soaked(NEW, scene.upgrade.clock.monotonic())
+
+
+async def half_way(scene: Scene, wanted: Version) -> None:
+    """The API servers are of another version than the rest."""
+    for _ in range(60):
+        await scene.one_pass()
+        versions = await scene.versions()
+        if versions[API_SERVER] == NEW and versions[SCHEDULER] == OLD:
+            return
+        await scene.settles()
+    raise AssertionError(f"not half way to {wanted}: {scene.upgrade.unapplied}")
+
+
+@pytest.mark.parametrize("up", [True, False])
+async def test_one_whose_object_is_made_again_half_way_is_not_complete_and_goes_on(*, up: bool) -> None:
+    """Else kubelets would follow to a minor that not all API servers have."""
+    async with watched(scene := Scene()):
+        await scene.settles()
+        await scene.wants(NEW)
+        wanted = NEW
+        if not up:
+            await until_complete(scene)
+            await scene.wants(OLD)
+            wanted = OLD
+        await half_way(scene, wanted)
+        await is_made_again(scene)
+        for _ in range(10):
+            await scene.one_pass()
+            status = (await scene.plane())["status"]
+            assert status["version"] == str(OLD)
+            assert str(NEW) in status["upgrade"]["versions"]
+            assert reported.lowest_version(await scene.plane()) == OLD
+        for _ in range(60):
+            await scene.settles()
+            await scene.one_pass()
+        assert "upgrade" not in (await scene.plane())["status"]
+        assert set((await scene.versions()).values()) == {wanted}
+
+
+async def test_while_it_soaks_nobody_knows_what_an_object_that_is_made_again_has_had() -> None:
+    async with watched(scene := Scene()):
+        await scene.settles()
+        await asks(scene, 1000)
+        await until_it_soaks(scene)
+        emulated, versions = await scene.emulated(), await scene.versions()
+        await is_made_again(scene)
+        for _ in range(10):
+            await asyncio.sleep(1)
+            await scene.upgrade.reconcile()
+            assert scene.upgrade.version is None
+        assert (await scene.emulated(), await scene.versions()) == (emulated, versions)
+
+
+async def test_a_corrected_version_soaks_as_well() -> None:
+    """What the plan has had components emulate is no flag of somebody else's."""
+    async with watched(scene := Scene()):
+        await scene.settles()
+        await asks(scene, 1000)
+        await until_it_soaks(scene)
+        emulated = await scene.emulated()
+        await scene.wants(CORRECTED)
+        for _ in range(5):
+            await scene.one_pass()
+        await until_it_soaks(scene)
+        assert await scene.emulated() == emulated
+        versions = await scene.versions()
+        assert {name: versions[name] for name in emulated} == dict.fromkeys(emulated, CORRECTED)
+
+
+async def test_what_is_refused_ends_no_soak() -> None:
+    async with watched(scene := Scene()):
+        await scene.settles()
+        await asks(scene, 1000)
+        await until_it_soaks(scene)
+        for _ in range(20):
+            await scene.one_pass()
+        counted = soaked(scene)
+        assert counted >= 10
+        await scene.wants(Version(NEW.major, NEW.minor + 1, 0))
+        for _ in range(5):
+            await scene.one_pass()
+        assert await state_of(scene) is State.STOPPED
+        await scene.kube.patch(*PLANE, {"spec": {"version": str(NEW)}})
+        for _ in range(3):
+            await scene.one_pass()
+        assert soaked(scene) >= counted
+
+
+async def test_a_step_waits_until_it_is_known_whether_it_was_rolled_back_before() -> None:
+    """A new operator may not have been able to read that yet."""
+    async with watched(scene := Scene()):
+        await scene.settles()
+        await scene.wants(NEW)
+        await half_way(scene, NEW)
+        await scene.settles()
+        kept = scene.rollouts.kept.pop(CONTROLLER_MANAGER)
+        for _ in range(10):
+            await scene.one_pass()
+        assert (await scene.versions())[CONTROLLER_MANAGER] == OLD
+        found = reported.read(await scene.plane())
+        assert found is not None
+        assert "it is not known yet whether kube-controller-manager" in found.message
+        scene.rollouts.kept[CONTROLLER_MANAGER] = kept
+        await until_complete(scene)
+
+
+async def test_up_a_minor_a_control_node_that_is_off_is_waited_for() -> None:
+    """It would come back with a standby of before, beside a scheduler of the next minor (rule 11)."""
+    async with watched(scene := Scene()):
+        await scene.settles()
+        await scene.wants(NEW)
+        await half_way(scene, NEW)
+        await scene.second_control_node(ready=False)
+        for _ in range(200):
+            await scene.one_pass()
+            await scene.settles(lacking={API_SERVER: 1, KUBE_PROXY: 1})
+        assert await scene.versions() == dict.fromkeys(ORDER, OLD) | {API_SERVER: NEW}
+
+
+@pytest.mark.parametrize("wanted", [NEW, OLD])
+async def test_a_flag_that_the_new_version_lacks_stops_nothing_that_has_begun(wanted: Version) -> None:
+    """Neither on nor back: what is begun is not checked again."""
+    async with watched(scene := Scene()):
+        await scene.settles()
+        await scene.wants(NEW)
+        await half_way(scene, NEW)
+        live = await scene.live(CONTROLLER_MANAGER)
+        live["spec"]["template"]["spec"]["containers"][0]["command"].append("--concurrent-service-syncs=2")
+        scene.kube.put(live)
+        await scene.settles()
+        await scene.wants(wanted)
+        for _ in range(60):
+            await scene.one_pass()
+            await scene.settles()
+        assert "upgrade" not in (await scene.plane())["status"]
+        assert set((await scene.versions()).values()) == {wanted}
