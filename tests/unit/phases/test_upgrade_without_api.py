@@ -397,3 +397,26 @@ def test_the_standbys_program_has_the_verbs_that_are_used() -> None:
     text = standby.script().content.decode()
     for verb in ("switch", "renew", "activate"):
         assert f"standby {verb} COMPONENT" in text
+
+
+async def test_after_a_soak_the_revision_that_emulated_the_former_minor_takes_its_place(scenes) -> None:
+    """Two revisions of a standby are kept: that of the former version itself is gone."""
+    scene: Scene = await scenes()
+    host = scene.hosts["n1"]
+    emulating = f"--emulated-version={OLD.major}.{OLD.minor}"
+    for component in WITH_STANDBY:
+        host.has(component, "old", NEW, emulating)  # under the name that the scene knows as serving
+        host.images.pop(f"registry.k8s.io/{component}:{OLD}", None)
+    await scene.go_back()
+    assert {host.current(component) for component in WITH_STANDBY} == {"old"}
+
+
+async def test_one_that_emulates_another_minor_does_not(scenes) -> None:
+    scene: Scene = await scenes()
+    host = scene.hosts["n1"]
+    for component in WITH_STANDBY:
+        host.has(component, "old", NEW, f"--emulated-version={OLD.major}.{OLD.minor - 1}")
+        host.images.pop(f"registry.k8s.io/{component}:{OLD}", None)
+    with pytest.raises(UserError, match=r"it has no v1\.36\.4 on its disk"):
+        await scene.go_back()
+    assert {host.current(component) for component in WITH_STANDBY} == {"new"}
