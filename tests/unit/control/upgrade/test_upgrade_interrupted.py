@@ -1,5 +1,5 @@
 """An upgrade in whose middle the ControlPlane is made again, another version is asked for, an operator comes that knows
-little yet, or a control node is off: what is not complete is never called so, and nothing is done that nobody asked for.
+little yet, or a control node is off: what is not complete is not called so, and nothing is done that nobody asked for.
 """
 
 from __future__ import annotations
