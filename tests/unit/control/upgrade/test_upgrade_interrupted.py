@@ -84,6 +84,33 @@ async def test_while_it_soaks_nobody_knows_what_an_object_that_is_made_again_has
         assert (await scene.emulated(), await scene.versions()) == (emulated, versions)
 
 
+async def test_of_a_new_object_what_the_file_has_servers_emulate_is_no_plans() -> None:
+    """Else a cluster that was made so would never have a version."""
+    async with watched(scene := Scene()):
+        live = await scene.live(API_SERVER)
+        live["spec"]["template"]["spec"]["containers"][0]["command"].append("--emulated-version=1.36")
+        scene.kube.put(live)
+        await scene.settles()
+        await scene.upgrade.reconcile()
+        assert scene.upgrade.version is None
+        asked = {"componentArguments": {API_SERVER: {"emulated-version": "1.36"}}}
+        await scene.kube.patch(*PLANE, {"spec": asked})
+        await asyncio.sleep(1)
+        await scene.upgrade.reconcile()
+        assert (scene.upgrade.version, scene.upgrade.versions) == (OLD, frozenset())
+
+
+async def test_of_a_new_object_whose_servers_have_an_image_of_no_version_the_record_counts() -> None:
+    async with watched(scene := Scene()):
+        live = await scene.live(API_SERVER)
+        container = live["spec"]["template"]["spec"]["containers"][0]
+        container["image"] = f"{container['image'].rpartition(':')[0]}:of-my-own"
+        scene.kube.put(live)
+        await asyncio.sleep(1)
+        await scene.upgrade.reconcile()
+        assert scene.upgrade.version == OLD
+
+
 async def test_a_corrected_version_soaks_as_well() -> None:
     """What the plan has had components emulate is no flag of somebody else's."""
     async with watched(scene := Scene()):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from autarky.control.base.operator_view import View
 from autarky.control.common import emulation
 from autarky.control.common.pods import has_ended, is_ready, node_of
-from autarky.control.common.shapes import image_of, node_is_ready, within
+from autarky.control.common.shapes import image_of, mapping, node_is_ready, within
 from autarky.control.common.skew import image_version, minor_of
 from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.decide.verdict import Verdict
@@ -136,18 +136,33 @@ def has_flag_of(template: Object, component: str, emulated: str) -> bool:
     return bool(emulated and flags) and all(emulation.means(one, emulated) for one in flags)
 
 
-def versions_of(view: View) -> tuple[Version | None, frozenset[Version]]:
+def served(view: View) -> Version | None:
+    """That the hosted API servers are to have; None where there are none, or their image's tag is no version."""
+    return _tags(view).get(API_SERVER)
+
+
+def versions_of(view: View, plane: Object) -> tuple[Version | None, frozenset[Version]]:
     """(What the control plane has had completely last, what was wanted since), for where nobody has noted it: while
     another component is behind the hosted API servers, they are on their way between two. (What is ahead of them
-    somebody has set by hand.) (None, none) where their image's tag is no version, and where they emulate something:
-    whether that is a plan's own, nobody knows then."""
-    templates = {name: within(workload(view, COMPONENTS[name]), "spec", "template") for name in steps.ORDER}
-    tags = {name: image_version(image_of(one, name)) for name, one in templates.items() if one is not None}
-    has = tags.get(API_SERVER)
-    if has is None or emulation.given(templates[API_SERVER], API_SERVER):
+    somebody has set by hand.) (None, none) where there are none of a version, and where they emulate something that is
+    not among the arguments in the ControlPlane: whether that is a plan's own, nobody knows then."""
+    tags = _tags(view)
+    has, live = tags.get(API_SERVER), workload(view, COMPONENTS[API_SERVER])
+    if has is None or live is None:
+        return None, frozenset()
+    asked = within(plane, "spec", "componentArguments", API_SERVER)
+    if emulation.given(live["spec"]["template"], API_SERVER) and emulation.FLAG not in mapping(asked):
         return None, frozenset()
     lowest = min(version for version in tags.values() if version is not None)
     return lowest, frozenset({has} - {lowest})
+
+
+def _tags(view: View) -> dict[str, Version | None]:
+    """Hosted component → the version of its template's image."""
+    live = {name: workload(view, COMPONENTS[name]) for name in steps.ORDER}
+    return {
+        name: image_version(image_of(one["spec"]["template"], name)) for name, one in live.items() if one is not None
+    }
 
 
 def kubelets(view: View, *, only_of_control_nodes: bool) -> dict[str, Version | None]:

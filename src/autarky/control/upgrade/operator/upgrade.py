@@ -32,8 +32,8 @@ from autarky.control.base.controller import ClusterController
 from autarky.control.base.events import report
 from autarky.control.base.operator_view import View, current
 from autarky.control.common import emulation
-from autarky.control.common.shapes import image_of, some
-from autarky.control.common.skew import image_version, minor_of
+from autarky.control.common.shapes import some
+from autarky.control.common.skew import minor_of
 from autarky.control.drift.decide import applied
 from autarky.control.kubelet.decide import telling as telling_of_kubelets
 from autarky.control.kubelet.decide import wanted as wanted_of_kubelets
@@ -50,7 +50,7 @@ from autarky.control.upgrade.observe import observe
 from autarky.control.upgrade.operator import hosted, metrics
 from autarky.control.upgrade.operator.hosted import NAMED, Hosted
 from autarky.errors import AutarkyError
-from autarky.model.components import API_SERVER, COMPONENTS, KUBELET, OPERATOR
+from autarky.model.components import COMPONENTS, KUBELET, OPERATOR
 from autarky.model.versions import Version
 from autarky.ports import Clock, Kube, Object
 
@@ -169,15 +169,10 @@ class Upgrade(ClusterController):
             return None, noted
         # Of an object that somebody has made again, from a saved one, the workloads say more than the record of what
         # was applied, which may be as old.
-        if workload(self.view, COMPONENTS[API_SERVER]) is None:
+        if hosted.served(self.view) is None:
             return parsed((applied.record_of(plane) or {"spec": {}})["spec"].get("version")), noted
-        lowest, later = hosted.versions_of(self.view)
+        lowest, later = hosted.versions_of(self.view, plane)
         return lowest, noted | later
-
-    def _served(self) -> Version | None:
-        """That the hosted API servers are to have; None where there are none, or their image's tag is no version."""
-        live = workload(self.view, COMPONENTS[API_SERVER])
-        return None if live is None else image_version(image_of(live["spec"]["template"], API_SERVER))
 
     async def _towards(self, plane: Object, runs: Version, wanted: Version) -> float | None:
         if (why := self._refusal(plane, runs, wanted)) is not None:
@@ -305,7 +300,7 @@ class Upgrade(ClusterController):
 
     def _waits_for_kubelets(self, plane: Object, wanted: Version) -> tuple[str, tuple[str, ...]] | None:
         """(What is to be said of it, the first nodes). None where no step lowers API servers that kubelets follow."""
-        has = self._served()
+        has = hosted.served(self.view)
         if not telling_of_kubelets.is_used(plane) or has is None or minor_of(has) <= minor_of(wanted):
             return None
         found = self.down(wanted)
