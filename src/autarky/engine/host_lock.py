@@ -148,16 +148,17 @@ class HostLocks:
         taken = await asyncio.gather(*(self._take_one(*item) for item in missing.items()), return_exceptions=True)
         failures = {name: outcome for name, outcome in zip(missing, taken, strict=True) if outcome is not None}
         silent = [failure for failure in failures.values() if isinstance(failure, Unreachable)]
-        held = {name for name, failure in failures.items() if name in self.workers and isinstance(failure, Conflict)}
-        if hosts.keys() - self.workers - self._keepers.keys():
-            held = set()
+        all_others = hosts.keys() - self.workers <= self._keepers.keys()
+        held = [
+            one for name, one in failures.items() if all_others and name in self.workers and isinstance(one, Conflict)
+        ]
         enough = len(self._keepers) >= 1 if self.minority or held else 2 * len(self._keepers) > len(hosts)
         if len(silent) + len(held) < len(failures) or (silent and not enough):
             raise _together([*failures.values()])
         for failure in silent:
             self.tell(f"going on without the lock on a host that does not answer: {failure}")
-        for name in sorted(held):
-            self.tell(f"going on without the lock on a worker: {str(failures[name]).partition(chr(10))[0]}")
+        for conflict in held:
+            self.tell(f"going on without the lock on a worker: {str(conflict).splitlines()[0]}")
 
     async def release(self, *names: str) -> None:
         """Give up the locks of these hosts, or of all."""

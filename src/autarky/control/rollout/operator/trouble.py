@@ -119,6 +119,5 @@ def _first_name(pod: Object) -> str | None:
 
 def _one_line(text: str) -> str:
     """The end of a text, as one line."""
-    shown = "".join(letter if letter.isprintable() or letter.isspace() else " " for letter in text)
-    lines = [" ".join(line.split())[:LINE_CHARACTERS] for line in shown.splitlines() if line.strip()]
+    lines = [shown[:LINE_CHARACTERS] for line in text.splitlines() if (shown := plain(line))]
     return " | ".join(lines[-LOG_LINES:])[-LOG_CHARACTERS:]
