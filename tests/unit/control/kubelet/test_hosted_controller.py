@@ -128,7 +128,14 @@ async def test_a_start_from_the_question_to_its_end(node: Supervised) -> None:
     node.supervisor("waiting")
     assert await node.passes() == WORK_SECONDS
     assert len(node.agent.sources()) == 1
-    noted = Allowed(POD, 1, "boot-1", proof.Before(True, {sandbox: "uid-of-dns"}), (int(node.clock.now) - 1,), 1)
+    noted = Allowed(
+        POD,
+        1,
+        "boot-1",
+        proof.Before(True, {sandbox: "uid-of-dns"}, {"uid-of-dns": "kube-system/dns"}),
+        (int(node.clock.now) - 1,),
+        1,
+    )
     assert node.notes == Notes(noted)
     said = {"boot": "boot-1", "pod": POD, "try": "1", "verdict": "may", "uptime": str(noted.begun[0])}
     assert node.read("hosted-verdict") == {**said, "why": "it may start"}
@@ -452,7 +459,9 @@ async def test_what_was_seen_and_cannot_be_noted_is_told_all_the_same(
 # --- the files ---------------------------------------------------------------------------------------------------
 
 ONE = Hosted(POD, 3, V36, words.State.PROVING)
-NOTED = Notes(Allowed(POD, 3, "b1", proof.Before(False, {"s": "u"}), (7, 9), 2), Failed(POD, V36, "it\nfailed"))
+NOTED = Notes(
+    Allowed(POD, 3, "b1", proof.Before(False, {"s": "u"}, {"u": "a/b"}), (7, 9), 2), Failed(POD, V36, "it\nfailed")
+)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from autarky.control.kubelet.decide.order import Target
 from autarky.control.kubelet.decide.pools import Drain
 from autarky.control.kubelet.decide.report import State
 from autarky.control.kubelet.node.change import ASK_AGAIN_SECONDS, REST_SECONDS, WORK_SECONDS
-from autarky.control.kubelet.node.draining import CORDON, own_pods
+from autarky.control.kubelet.node.draining import CORDON, own_pod, own_pods
 from autarky.control.kubelet.node.observing import Observing
 from autarky.control.kubelet.node.on_disk import KubeletFiles
 from autarky.errors import ApiError, Unreachable
@@ -292,7 +292,8 @@ async def test_a_pod_that_a_kubelet_would_not_have_is_told_from_one_that_failed(
 ) -> None:
     """Whoever has a pod there can have it fail, or evicted, when it likes."""
     host.pod("web", "shop", status=status)
-    [pod] = [one for one in await own_pods(host.kube, "n1") if one.name == "web"]
+    pod = await own_pod(host.kube, "n1", "shop", "web")
+    assert pod is not None
     assert (pod.rejected, pod.evicted) == (how == "rejected", how == "evicted")
 
 

@@ -21,7 +21,7 @@ from unit.control.kubelet.node_scene import DIGEST, NEW, OLD, V36, V37, an_order
 from unit.control.kubelet.staging_scene import switch
 
 ORDER = an_order().id
-ASKED = Asked(ORDER, 3, 1, V37, "boot-1", proof.Before(ready=False, sandboxes={"s": "u"}))
+ASKED = Asked(ORDER, 3, 1, V37, "boot-1", proof.Before(ready=False, sandboxes={"s": "u"}, pods={"u": "shop/web"}))
 FINAL = Final(ORDER, 3, 1, State.WENT_BACK, "it was not proven", interrupted=True)
 
 
@@ -105,6 +105,15 @@ def test_whether_settings_change_is_noted_and_true_in_a_note_of_an_earlier_relea
     del said["asked"]["settings"]
     notes.write_text(json.dumps(said))
     assert read(root).asked == ASKED
+
+
+def test_a_note_of_an_earlier_release_names_no_pods(root):
+    disk, notes = KubeletFiles(root), root / "state/kubelet-order.json"
+    disk.note_asked(ASKED)
+    said = json.loads(notes.read_text())
+    del said["asked"]["before"]["pods"]
+    notes.write_text(json.dumps(said))
+    assert read(root).asked == replace(ASKED, before=replace(ASKED.before, pods={}))
 
 
 def test_one_note_that_is_damaged_is_not_both(root):

@@ -39,18 +39,20 @@ class Verdict(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Before:
     """Noted right before the switch. ready: whether its Node was Ready. sandboxes: those that were ready, and are
-    evidence → the uid of the pod, as the API has it."""
+    evidence → the uid of the pod, as the API has it. pods: that uid → the pod's namespace/name, by which it is found
+    again."""
 
     ready: bool = True
     sandboxes: Mapping[str, str] = field(default_factory=dict)
+    pods: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """answers: whether the API does, with etcd behind it. healthy, heartbeat, ready: as in kubelet_restart. version:
     that its Node shows. sandboxes: those that are ready; None where the runtime does not say. living: uids of the pods
-    that exist, have not ended, and are not being deleted; None where that is not known. rejected: of those that have
-    failed since a kubelet would not have them; evicted: since the node was low on something, which is what new settings
+    of before that exist, have not ended, and are not being deleted, at least of those whose sandbox is not ready; None
+    where that is not known. rejected: of those that have failed since a kubelet would not have them; evicted: since the node was low on something, which is what new settings
     can do, and any tenant."""
 
     answers: bool

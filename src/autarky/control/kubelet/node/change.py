@@ -24,6 +24,7 @@ from autarky.control.kubelet.decide import order as orders
 from autarky.control.kubelet.decide import own, proof
 from autarky.control.kubelet.decide import report as reports
 from autarky.control.kubelet.decide.observed import (
+    Asked,
     Decision,
     Final,
     Memory,
@@ -33,7 +34,6 @@ from autarky.control.kubelet.decide.observed import (
     Seen,
     Staged,
     Step,
-    Trial,
 )
 from autarky.control.kubelet.decide.order import Order
 from autarky.control.kubelet.decide.report import Report, State
@@ -143,17 +143,18 @@ class KubeletChange(Controller):
             unschedulable=node is not None and (node.get("spec") or {}).get("unschedulable") is True,
         )
         if disk.trial is not None and disk.trial.phase is Phase.PROVING:
-            ours = disk.asked is not None and disk.asked.order == disk.trial.order
-            return replace(seen, proof=await self._proof(disk.trial)) if ours else seen
+            if disk.asked is None or disk.asked.order != disk.trial.order:
+                return seen
+            return replace(seen, proof=await self._proof(disk.asked))
         if order is None or disk.ask or disk.trial is not None or own.is_over(order, disk.last):
             return seen
         seen = replace(seen, staged=self._staged(order))
         drains = seen.staged.generation and seen.unschedulable and orders.drains(order, seen.runs)
         return replace(seen, pods=await self._draining.left()) if drains else seen
 
-    async def _proof(self, trial: Trial) -> proof.Seen:
+    async def _proof(self, asked: Asked) -> proof.Seen:
         since, now = self.files.proving_since(), self.clock.time()
-        return await self._observing.proof(trial.order, None if since is None else (since, now))
+        return await self._observing.proof(asked.order, asked.before, None if since is None else (since, now))
 
     def _staged(self, order: Order) -> Staged:
         """That there is no room for the programs either, only staging sees: which of them are there already."""

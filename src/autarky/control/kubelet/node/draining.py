@@ -1,8 +1,9 @@
 """The pods of this node, as its agent needs them: which of them a drain evicts, and which are evidence when its kubelet
 is changed.
 
-Contract: asked of the API each time, one pod at a time: tenants create any number of them, of any size. Evictions go
-through the API, which keeps to the disruption budgets; a refused one is tried again.
+Contract: asked of the API each time, one pod at a time: tenants create any number of them, of any size. The API leaves
+out those that have ended, of which a node has as many as it likes; of the others its kubelet rejects what is too much.
+Evictions go through the API, which keeps to the disruption budgets; a refused one is tried again.
 """
 
 from __future__ import annotations
@@ -50,7 +51,15 @@ class OwnPod:
 
 
 async def own_pods(kube: Kube, node: str) -> list[OwnPod]:
-    return [_own(pod) async for pod in kube.each("v1", "Pod", fields=f"spec.nodeName={node}")]
+    """Those that have not ended."""
+    fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+    return [_own(pod) async for pod in kube.each("v1", "Pod", fields=fields)]
+
+
+async def own_pod(kube: Kube, node: str, namespace: str, name: str) -> OwnPod | None:
+    """That one, ended or not. (A node may not get by its name what is not there: it would be refused.)"""
+    fields = f"metadata.name={name},spec.nodeName={node}"
+    return next(iter([_own(pod) async for pod in kube.each("v1", "Pod", namespace=namespace, fields=fields)]), None)
 
 
 def _own(pod: Object) -> OwnPod:

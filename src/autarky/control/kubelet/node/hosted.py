@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from autarky.control.base.controller import Controller
 from autarky.control.base.pending_events import PendingEvents
-from autarky.control.kubelet.decide import hosted, hosted_report
+from autarky.control.kubelet.decide import hosted, hosted_report, proof
 from autarky.control.kubelet.decide.hosted import Decision, Hosted, Live, Memory, Seen
 from autarky.control.kubelet.decide.hosted_report import Report
 from autarky.control.kubelet.decide.observed import Other
@@ -117,18 +117,19 @@ class HostedKubelet(Controller):
         return self._disk.read(self.boot(), self.uptime())
 
     async def _observe(self, one: Hosted, found: Found | None) -> Seen:
-        boot, node = self.boot() or "", self.own_node()
+        boot, node, notes = self.boot() or "", self.own_node(), self._disk.notes()
+        before = proof.Before() if notes.allowed is None else notes.allowed.before
         return Seen(
             hosted=one,
             boot=boot,
             uptime=self.uptime(),
-            notes=self._disk.notes(),
+            notes=notes,
             said=self._disk.verdict_on(one, boot),
             disk=None if found is None else found.disk,
             others=at_work({Other.UP: self.files.is_changed_by_up, **self.works}),
             plane=self.plane.items.get((None, CONTROL_PLANE)),
             metadata=None if node is None else node["metadata"],
-            proof=await self._observing.proof(one.trial) if one.state is State.PROVING else None,
+            proof=await self._observing.proof(one.trial, before) if one.state is State.PROVING else None,
         )
 
     async def _live(self) -> Live:

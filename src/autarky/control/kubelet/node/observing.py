@@ -7,6 +7,10 @@ has given their pod, which nobody can choose: a static pod whose mirror was made
 
 Contract: before the script is asked, what cannot be read raises (`live`), and nothing begins. During a trial nothing
 raises (`proof`), and each look has an end that leaves time to stop the script's clock.
+
+Danger: tenants put any number of pods on a node, of any size, and could make a look at all of them last for ever. So
+whether the API answers is asked of two small objects, and a trial looks only at the pods that were noted before it, of
+which a kubelet has as many as it takes: first at those whose sandbox is gone.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from autarky.control.common.pods import is_ready
 from autarky.control.common.shapes import text, within
 from autarky.control.kubelet.decide import order, proof, report
 from autarky.control.kubelet.decide.observed import Live
-from autarky.control.kubelet.node.draining import OwnPod, own_pods
+from autarky.control.kubelet.node.draining import OwnPod, own_pod, own_pods
 from autarky.control.upgrade.decide.path import kubelet_of
 from autarky.errors import ApiError, AutarkyError
 from autarky.model import patience
@@ -41,7 +45,19 @@ class _Api:
     answers: bool = False
     beat: str = ""
     node: Object | None = None
-    pods: tuple[OwnPod, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """What has become of the pods that ran before: sandboxes that are ready, and the pods that could be read, by uid
+    (None: there is none of it any more). Each None where it is not known: pods, where one is not whose sandbox has
+    gone."""
+
+    sandboxes: frozenset[str] | None = None
+    pods: Mapping[str, OwnPod | None] | None = None
+
+    def uids(self, of: Callable[[OwnPod], bool]) -> frozenset[str]:
+        return frozenset(uid for uid, pod in (self.pods or {}).items() if pod is not None and of(pod))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +99,15 @@ class Observing:
         before = None
         if node is not None:
             sandboxes, pods = await self.cri.pods(), await own_pods(self.kube, self.node)
-            before = proof.Before(is_ready(node), evidence(sandboxes, pods))
+            before = proof.Before(is_ready(node), *evidence(sandboxes, pods))
         return Now(node, plane, before)
 
-    async def proof(self, trial: str, own: tuple[float, float] | None = None) -> proof.Seen:
-        """trial: the order that is under trial, or the try of a hosted kubelet. own: from when to when (seconds since
-        the epoch) a heartbeat can only be from the kubelet that is on trial; None where nobody knows."""
-        api, sandboxes, healthy = await asyncio.gather(self._api(), self._ready_sandboxes(), self.healthy())
+    async def proof(self, trial: str, before: proof.Before, own: tuple[float, float] | None = None) -> proof.Seen:
+        """trial: the order that is under trial, or the try of a hosted kubelet. before: noted at its beginning. own:
+        from when to when (seconds since the epoch) a heartbeat can only be from the kubelet that is on trial; None
+        where nobody knows."""
+        end = asyncio.get_running_loop().time() + LOOK_SECONDS
+        api, ran, healthy = await asyncio.gather(self._api(end), self._ran(before, end), self.healthy())
         return proof.Seen(
             answers=api.answers,
             healthy=healthy,
@@ -97,10 +115,10 @@ class Observing:
             heartbeat=self._heard("" if healthy is False else trial, api.beat, own),
             ready=api.node is not None and is_ready(api.node),
             version=kubelet_of(api.node),
-            sandboxes=sandboxes,
-            living=None if api.pods is None else frozenset(pod.uid for pod in api.pods if pod.living),
-            rejected=frozenset(pod.uid for pod in api.pods or () if pod.rejected),
-            evicted=frozenset(pod.uid for pod in api.pods or () if pod.evicted),
+            sandboxes=ran.sandboxes,
+            living=None if ran.pods is None else ran.uids(lambda pod: pod.living),
+            rejected=ran.uids(lambda pod: pod.rejected),
+            evicted=ran.uids(lambda pod: pod.evicted),
         )
 
     def _heard(self, trial: str, beat: str, own: tuple[float, float] | None) -> bool:
@@ -109,25 +127,41 @@ class Observing:
             self._first_beat = trial, beat
         return bool(beat) and (beat != self._first_beat[1] or (bool(trial) and _is_within(beat, own)))
 
-    async def _api(self) -> _Api:
-        """The lease is read from etcd. An error that says nothing of etcd or the server is an answer."""
+    async def _api(self, end: float) -> _Api:
+        """The lease is read from etcd. An error that says nothing of etcd or the server is an answer. end: by the
+        loop's clock."""
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout_at(end):
                 lease = await self.kube.get("coordination.k8s.io/v1", "Lease", self.node, LEASES)
                 node = await self.kube.get("v1", "Node", self.node)
-                pods = tuple(await own_pods(self.kube, self.node))
         except ApiError as error:
             return _Api(answers=error.status < 500 and error.status != _BUSY)
         except (AutarkyError, TimeoutError):
             return _Api()
-        return _Api(True, text(within(lease, "spec", "renewTime")), node, pods)
+        return _Api(True, text(within(lease, "spec", "renewTime")), node)
 
-    async def _ready_sandboxes(self) -> frozenset[str] | None:
+    async def _ran(self, before: proof.Before, end: float) -> _Ran:
+        """Those that still run are looked at as well, while there is time: a kubelet that would not have them lets them
+        end in peace."""
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                return frozenset(one.id for one in await self.cri.pods() if one.ready)
+            async with asyncio.timeout_at(end):
+                ready = frozenset(one.id for one in await self.cri.pods() if one.ready)
         except (AutarkyError, TimeoutError):
-            return None
+            return _Ran()
+        gone = frozenset(uid for sandbox, uid in before.sandboxes.items() if sandbox not in ready)
+        read: dict[str, OwnPod | None] = {}
+        try:
+            async with asyncio.timeout_at(end):
+                for uid in sorted(before.sandboxes.values(), key=lambda one: one not in gone):
+                    read[uid] = await self._pod(uid, before.pods.get(uid, ""))
+        except (AutarkyError, TimeoutError):
+            return _Ran(ready, read if gone <= read.keys() else None)
+        return _Ran(ready, read)
+
+    async def _pod(self, uid: str, name: str) -> OwnPod | None:
+        """None also where nobody has noted its name: agents of 0.1 did not."""
+        pod = await own_pod(self.kube, self.node, *name.split("/", 1)) if "/" in name else None
+        return pod if pod is not None and pod.uid == uid else None
 
 
 def _is_within(beat: str, own: tuple[float, float] | None) -> bool:
@@ -138,9 +172,12 @@ def _is_within(beat: str, own: tuple[float, float] | None) -> bool:
         return False
 
 
-def evidence(sandboxes: Iterable[Sandbox], pods: Iterable[OwnPod]) -> Mapping[str, str]:
-    """Sandbox → the uid of its pod in the API; see the module's docstring."""
-    counts = [pod for pod in pods if pod.living and not pod.ends_itself]
-    by = {(pod.namespace, pod.name, pod.runtime_uid): pod.uid for pod in counts}
-    found = ((one.id, by.get((one.namespace, one.name, one.uid))) for one in sandboxes if one.ready)
-    return {sandbox: uid for sandbox, uid in found if uid}
+def evidence(sandboxes: Iterable[Sandbox], pods: Iterable[OwnPod]) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """(Sandbox → the uid of its pod in the API, that uid → its namespace/name); see the module's docstring."""
+    counts = {(one.namespace, one.name, one.runtime_uid): one for one in pods if one.living and not one.ends_itself}
+    keys = {one.id: (one.namespace, one.name, one.uid) for one in sandboxes if one.ready}
+    found = {sandbox: counts[key] for sandbox, key in keys.items() if key in counts and counts[key].uid}
+    return (
+        {sandbox: pod.uid for sandbox, pod in found.items()},
+        {pod.uid: f"{pod.namespace}/{pod.name}" for pod in found.values()},
+    )

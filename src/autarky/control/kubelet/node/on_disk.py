@@ -265,13 +265,15 @@ def _result(values: Mapping[str, str] | None) -> Result | None:
 
 
 def written_before(before: proof.Before) -> dict[str, Any]:
-    return {"ready": before.ready, "sandboxes": dict(before.sandboxes)}
+    return {"ready": before.ready, "sandboxes": dict(before.sandboxes), "pods": dict(before.pods)}
 
 
 def read_before(said: Any) -> proof.Before:
-    """Raises one of NOT_UNDERSTOOD."""
-    sandboxes = {str(key): str(value) for key, value in said["sandboxes"].items()}
-    return proof.Before(said["ready"] is True, sandboxes)
+    """Raises one of NOT_UNDERSTOOD. Agents of 0.1 have written no pods."""
+    sandboxes, pods = (
+        {str(key): str(value) for key, value in found.items()} for found in (said["sandboxes"], said.get("pods", {}))
+    )
+    return proof.Before(said["ready"] is True, sandboxes, pods)
 
 
 def _written_asked(asked: Asked) -> dict[str, Any]:

@@ -1,0 +1,132 @@
+"""What pods of tenants may and may not do to the trial of a kubelet: many, large ones, and such as cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from autarky.control.kubelet.decide import proof
+from autarky.control.kubelet.node import observing
+from autarky.control.kubelet.node.draining import own_pods
+from autarky.control.kubelet.node.observing import Observing
+from autarky.errors import ApiError
+from autarky.ports import Object
+from fakes.kube import FakeKube
+from unit.control.kubelet.node_scene import NODE, Host, on_trial
+from unit.control.kubelet.test_kubelet_change_waits import verdict_after
+
+FAILED: Object = {"phase": "Failed", "reason": "OutOfpods"}
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each Pod that is read takes as long as a whole look may, but those in kube-system; the names of those read."""
+    read: list[str] = []
+    real = FakeKube.each
+    monkeypatch.setattr(observing, "LOOK_SECONDS", 0.2)
+
+    async def each(kube: FakeKube, api_version: str, kind: str, **which: Any) -> AsyncGenerator[Object, None]:
+        async for obj in real(kube, api_version, kind, **which):
+            if kind == "Pod":
+                read.append(obj["metadata"]["name"])
+                if obj["metadata"]["namespace"] != "kube-system":
+                    await asyncio.sleep(observing.LOOK_SECONDS + 0.05)
+            yield obj
+
+    monkeypatch.setattr(FakeKube, "each", each)
+    return read
+
+
+async def test_pods_that_came_since_are_not_read(host: Host, slow: list[str]) -> None:
+    """With that alone a tenant could keep every kubelet of a control node from being changed."""
+    host.pod("dns")
+    await on_trial(host)
+    for number in range(5):
+        host.pod(f"large-{number}", "tenant", sandbox=False, status=FAILED if number % 2 else {"phase": "Pending"})
+    slow.clear()
+    assert await verdict_after(host) == "good"
+    assert set(slow) == {"dns"}
+
+
+async def test_nor_those_that_had_ended_before(host: Host, slow: list[str]) -> None:
+    for number in range(5):
+        host.pod(f"large-{number}", "tenant", sandbox=False, status=FAILED)
+    host.pod("dns")
+    await on_trial(host)
+    assert await verdict_after(host) == "good"
+    assert set(slow) == {"dns"}
+
+
+async def test_a_drain_leaves_them_out(host: Host) -> None:
+    for phase in ("Failed", "Succeeded", "Running", "Pending"):
+        host.pod(f"is-{phase.lower()}", "tenant", sandbox=False, status={"phase": phase})
+    assert [one.name for one in await own_pods(host.kube, NODE)] == ["is-pending", "is-running"]
+
+
+def looked(host: Host) -> Observing:
+    async def healthy() -> bool:
+        return True
+
+    return Observing(NODE, host.kube, host.cri, healthy)
+
+
+async def before(host: Host) -> proof.Before:
+    now = await looked(host).now()
+    assert now.before is not None
+    return now.before
+
+
+async def test_large_pods_that_still_run_take_nothing_but_the_look_at_themselves(host: Host, slow: list[str]) -> None:
+    """Those whose sandbox is gone come first."""
+    for name in ("aaa", "bbb"):
+        host.pod(name, "tenant")
+    gone = host.pod("zzz")
+    noted = await before(host)
+    slow.clear()
+    host.cri.end_sandbox(gone)
+    seen = await looked(host).proof("t", noted)
+    assert (seen.answers, seen.ready, seen.living) == (True, True, frozenset({"uid-of-zzz"}))
+    assert slow[0] == "zzz"
+
+
+async def test_what_is_not_known_of_a_pod_whose_sandbox_is_gone_proves_nothing(host: Host, slow: list[str]) -> None:
+    gone = host.pod("aaa", "tenant")
+    noted = await before(host)
+    host.cri.end_sandbox(gone)
+    seen = await looked(host).proof("t", noted)
+    assert (seen.answers, seen.living) == (True, None)
+
+
+@pytest.mark.parametrize("status", [403, 404, 500, 503])
+async def test_so_it_is_where_pods_are_refused(host: Host, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """The API answers, as its lease and its Node say: the time of the trial goes on."""
+    gone = host.pod("aaa", "tenant")
+    noted = await before(host)
+    host.cri.end_sandbox(gone)
+
+    async def refused(*_: object, **__: object) -> AsyncGenerator[Object, None]:
+        raise ApiError(status, "no", "not this one")
+        yield {}
+
+    monkeypatch.setattr(FakeKube, "each", refused)
+    seen = await looked(host).proof("t", noted)
+    assert (seen.answers, seen.living) == (True, None)
+
+
+async def test_a_pod_without_a_noted_name_accuses_nobody(host: Host) -> None:
+    """As written by the agents of a release that noted none: in the one trial that is under way while they change."""
+    gone = host.pod("aaa", "tenant")
+    noted = proof.Before(sandboxes=(await before(host)).sandboxes)
+    host.cri.end_sandbox(gone)
+    assert (await looked(host).proof("t", noted)).living == frozenset()
+
+
+async def test_a_pod_of_the_same_name_that_was_made_again_is_another_one(host: Host) -> None:
+    host.pod("aaa", "tenant")
+    noted = await before(host)
+    await host.kube.delete("v1", "Pod", "aaa", "tenant")
+    host.pod("aaa", "tenant", metadata={"uid": "another"})
+    assert (await looked(host).proof("t", noted)).living == frozenset()
