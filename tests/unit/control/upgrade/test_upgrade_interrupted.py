@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from autarky.control.etcd.manifests import members
 from autarky.control.upgrade.decide import reported
 from autarky.control.upgrade.decide.reported import State
 from autarky.control.upgrade.decide.steps import ORDER
@@ -175,6 +176,32 @@ async def test_up_a_minor_a_control_node_that_is_off_is_waited_for() -> None:
             await scene.one_pass()
             await scene.settles(lacking={API_SERVER: 1, KUBE_PROXY: 1})
         assert await scene.versions() == dict.fromkeys(ORDER, OLD) | {API_SERVER: NEW}
+
+
+async def test_so_is_one_whose_node_somebody_has_deleted_while_its_member_is_there() -> None:
+    """Its machine comes back with that standby and that member, whoever has forgotten it. Down a minor there is nothing
+    to wait for: what it has is of the wanted one."""
+    member = members.member("n2", "10.0.0.2", present=True)
+    scene = Scene()
+    scene.kube.put(members.crd())
+    async with watched(scene):
+        await scene.settles()
+        await scene.wants(NEW)
+        await half_way(scene, NEW)
+        scene.kube.put({**member, "status": {"phase": "Member"}})
+        await scene.settles()
+        for _ in range(50):
+            await scene.one_pass()
+        assert (await scene.versions())[CONTROLLER_MANAGER] == OLD
+        found = reported.read(await scene.plane())
+        assert found is not None
+        assert "n2 may come back with a standby of before (rule 11)" in found.message
+        assert "`autarky node remove n2`" in found.message
+        scene.kube.put({**member, "status": {"phase": "Removed"}})
+        await until_complete(scene)
+        scene.kube.put({**member, "status": {"phase": "Member"}})
+        await scene.wants(OLD)
+        await until_complete(scene)
 
 
 @pytest.mark.parametrize("wanted", [NEW, OLD])

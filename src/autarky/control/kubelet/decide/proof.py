@@ -52,8 +52,8 @@ class Seen:
     """answers: whether the API does, with etcd behind it. healthy, heartbeat, ready: as in kubelet_restart. version:
     that its Node shows. sandboxes: those that are ready; None where the runtime does not say. living: uids of the pods
     of before that exist, have not ended, and are not being deleted, at least of those whose sandbox is not ready; None
-    where that is not known. rejected: of those that have failed since a kubelet would not have them; evicted: since the node was low on something, which is what new settings
-    can do, and any tenant."""
+    where that is not known. rejected: of those that have failed since a kubelet would not have them; evicted: since the
+    node was low on something, which is what new settings can do, and any tenant."""
 
     answers: bool
     healthy: bool | None

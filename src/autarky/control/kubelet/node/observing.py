@@ -23,8 +23,9 @@ from datetime import datetime
 from autarky.control.common import understood
 from autarky.control.common.pods import is_ready
 from autarky.control.common.shapes import text, within
-from autarky.control.kubelet.decide import order, proof, report
+from autarky.control.kubelet.decide import order, report
 from autarky.control.kubelet.decide.observed import Live
+from autarky.control.kubelet.decide.proof import Before, Seen
 from autarky.control.kubelet.node.draining import OwnPod, own_pod, own_pods
 from autarky.control.upgrade.decide.path import kubelet_of
 from autarky.errors import ApiError, AutarkyError
@@ -66,7 +67,7 @@ class Now:
 
     node: Object | None
     plane: Object | None
-    before: proof.Before | None
+    before: Before | None
 
 
 @dataclass(slots=True)
@@ -99,16 +100,16 @@ class Observing:
         before = None
         if node is not None:
             sandboxes, pods = await self.cri.pods(), await own_pods(self.kube, self.node)
-            before = proof.Before(is_ready(node), *evidence(sandboxes, pods))
+            before = Before(is_ready(node), *evidence(sandboxes, pods))
         return Now(node, plane, before)
 
-    async def proof(self, trial: str, before: proof.Before, own: tuple[float, float] | None = None) -> proof.Seen:
+    async def proof(self, trial: str, before: Before, own: tuple[float, float] | None = None) -> Seen:
         """trial: the order that is under trial, or the try of a hosted kubelet. before: noted at its beginning. own:
         from when to when (seconds since the epoch) a heartbeat can only be from the kubelet that is on trial; None
         where nobody knows."""
         end = asyncio.get_running_loop().time() + LOOK_SECONDS
         api, ran, healthy = await asyncio.gather(self._api(end), self._ran(before, end), self.healthy())
-        return proof.Seen(
+        return Seen(
             answers=api.answers,
             healthy=healthy,
             # one that is not healthy yet may wait for the other slot's, which goes on beating until then
@@ -140,7 +141,7 @@ class Observing:
             return _Api()
         return _Api(True, text(within(lease, "spec", "renewTime")), node)
 
-    async def _ran(self, before: proof.Before, end: float) -> _Ran:
+    async def _ran(self, before: Before, end: float) -> _Ran:
         """Those that still run are looked at as well, while there is time: a kubelet that would not have them lets them
         end in peace."""
         try:

@@ -45,7 +45,8 @@ class Part:
     emulates: the minor that the plan has its template emulate, "" for none; standbys_emulate: node → the same of its
     standby, nodes without it have none; failed_emulating: as failed, of the wanted version that emulates. foreign: the
     minor that somebody else has it emulate. without: the nodes that its rollout has gone on without. rolled_out:
-    whether all its pods are of that template and Ready, and nothing is left but to watch them."""
+    whether all its pods are of that template and Ready, and nothing is left but to watch them. lost: machines that may
+    have a standby, which nobody knows: their Node was deleted, and their member of etcd was not."""
 
     name: str
     version: Version | None
@@ -58,6 +59,7 @@ class Part:
     foreign: str = ""
     without: frozenset[str] = frozenset()
     rolled_out: bool = False
+    lost: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,4 +255,10 @@ def _lacks(part: Part, wanted: Version, target: str) -> str | None:
     if others:
         what = f"does not emulate {target} yet" if target else "emulates the minor from before"
         return f"its standby on {', '.join(others)} {what} (rule 11)"
+    if part.lost:
+        names, first = ", ".join(sorted(part.lost)), min(part.lost)
+        fix = f"`autarky node remove {first}`, or switch it on"
+        return (
+            f"{names} may come back with a standby of before (rule 11): its Node is gone, its etcd member is not: {fix}"
+        )
     return None

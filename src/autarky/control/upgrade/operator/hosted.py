@@ -8,7 +8,7 @@ upgrade, and every way back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autarky.control.base.operator_view import View
 from autarky.control.common import emulation
@@ -25,6 +25,7 @@ from autarky.control.upgrade.decide.checks_of_nodes import is_control_node
 from autarky.control.upgrade.decide.reported import parsed
 from autarky.control.upgrade.decide.templates import with_step
 from autarky.model.components import API_SERVER, COMPONENTS, WITH_STANDBY
+from autarky.model.etcd_members import Phase
 from autarky.model.versions import Version
 from autarky.ports import Clock, Object
 
@@ -52,7 +53,9 @@ class Hosted:
         # Up a minor, whoever comes back with a standby of before would be too old for level 3 (rule 11).
         all_may_be_away = all(minor_of(wanted) <= minor_of(one) for one in known)
         away = self._absent.away(now) if all_may_be_away else frozenset()
-        return [self._part(name, wanted, away, emulated=emulated, minor=minor) for name in steps.ORDER]
+        lost = frozenset[str]() if all_may_be_away else members_without_node(self.view)
+        parts = [self._part(name, wanted, away, emulated=emulated, minor=minor) for name in steps.ORDER]
+        return [replace(part, lost=lost) if part.name in WITH_STANDBY else part for part in parts]
 
     def _part(self, name: str, wanted: Version, away: frozenset[str], *, emulated: str, minor: str) -> steps.Part:
         live = workload(self.view, COMPONENTS[name])
@@ -183,6 +186,12 @@ def standbys(view: View, component: str) -> dict[str, Version | None]:
         for node in view.nodes.items.values()
         if is_control_node(node)
     }
+
+
+def members_without_node(view: View) -> frozenset[str]:
+    """Machines with a member of etcd whose Node somebody has deleted: they may be off, and come back as they were."""
+    members = (obj for obj in view.etcd_members.items.values() if within(obj, "status", "phase") != Phase.REMOVED.value)
+    return frozenset(obj["metadata"]["name"] for obj in members) - {name for _, name in view.nodes.items}
 
 
 def _standbys_emulate(view: View, component: str, emulated: str) -> dict[str, str]:
