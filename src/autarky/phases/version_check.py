@@ -15,13 +15,19 @@ reported. So workers count only where no control node says anything.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
 from autarky.control.backup.decide.written_by import STANDBY_POD, of_standby
 from autarky.control.cluster_file.decide import running_version
 from autarky.control.cluster_file.decide.running_version import Runs
 from autarky.control.common.skew import minor_of
 from autarky.control.drift.decide import applied
+from autarky.control.kubelet.decide import hosted
+from autarky.control.kubelet.manifests import files
+from autarky.control.kubelet.manifests import hosted as hosted_files
+from autarky.control.slots import manifests as slots
 from autarky.control.upgrade.decide import reported
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model.cluster import Node
@@ -33,6 +39,8 @@ from autarky.ports import Host, Kube, Object
 from autarky.render import node as render_node
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.values import SYSTEM
+
+_UPTIME = "/proc/uptime"
 
 
 async def settle_version(context: Context) -> None:
@@ -164,3 +172,22 @@ async def kubelet_version(host: Host) -> str | None:
     """ "v1.36.4", of "Kubernetes v1.36.4"."""
     said = await host.run([render_node.BINARIES["kubelet"], "--version"], check=False)
     return said.text.split()[-1] if said.status == 0 and said.text else None
+
+
+async def kubelets_on(host: Host) -> list[Version]:
+    """The host's kubelet, and the one of level 0 that is in force there, as far as they are known."""
+    noted = await asyncio.gather(*(host.read(path) for path in (hosted_files.HOSTED, slots.BOOT_FILE, _UPTIME)))
+    found = (reported.parsed(await kubelet_version(host)), _hosted_kubelet(*(content or b"" for content in noted)))
+    return [version for version in found if version is not None]
+
+
+def _hosted_kubelet(content: bytes, boot: bytes, uptime: bytes) -> Version | None:
+    """Where it cannot be told whether what its supervisor has written is of now, it counts."""
+    values = files.parse(content)
+    this_boot, now = values.get("boot"), 0
+    with suppress(ValueError):
+        this_boot = slots.parse_boot(boot.decode(errors="replace"))
+    with suppress(ValueError):
+        now = int(uptime.split(b".")[0])
+    one = hosted.said(values, this_boot, now)
+    return one.version if one is not None and one.is_in_force else None

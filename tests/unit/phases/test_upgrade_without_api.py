@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from autarky import places
+from autarky.control.kubelet.manifests import files
+from autarky.control.kubelet.manifests.hosted import HOSTED as HOSTED_FILE
 from autarky.control.slots import manifests as standby
+from autarky.control.slots.manifests import BOOT_FILE
 from autarky.control.upgrade.decide.reported import IMAGES_PLACED, IMAGES_PLACED_UNTIL, placed
 from autarky.engine.phase import Change, Warn
 from autarky.errors import Refused, Unreachable, UserError
@@ -330,6 +333,50 @@ async def test_a_kubelet_that_would_be_newer_is_refused_with_the_option_that_acc
     said = [one.sentence for one in await scene.plan(accepts_kubelets=True) if isinstance(one, Warn)]
     newer = "the kubelet of n1 (v1.37.1) is newer than the API servers will be: as soon as an API answers, kubelets"
     assert any(one.startswith(newer) for one in said)
+
+
+HOSTED = {
+    "boot": "b1",
+    "pod": "0f9b7c1e-2d1a-4c56-9a51-3a1f4b7f8c11",
+    "try": 1,
+    "version": NEW,
+    "state": "proven",
+    "uptime": 1000,
+}
+"""What the supervisor of a hosted kubelet says (level 0)."""
+
+
+@pytest.mark.parametrize(
+    ("said", "boot", "uptime", "counts"),
+    [
+        (HOSTED, "b1", "1010.5 7.0", True),
+        ({**HOSTED, "state": "proving"}, "b1", "1010.5 7.0", True),
+        (HOSTED, None, None, True),
+        (HOSTED, "b1", "odd", True),
+        ({**HOSTED, "state": "waiting"}, "b1", "1010.5 7.0", False),
+        ({**HOSTED, "state": "away"}, "b1", "1010.5 7.0", False),
+        (HOSTED, "b2", "1010.5 7.0", False),
+        (HOSTED, "b1", "1900.5 7.0", False),
+        ({**HOSTED, "version": OLD}, "b1", "1010.5 7.0", False),
+        ({**HOSTED, "version": "new"}, "b1", "1010.5 7.0", False),
+    ],
+)
+async def test_so_is_a_hosted_one_that_is_in_force(
+    scenes, said: Object, boot: str | None, uptime: str | None, counts: bool
+) -> None:
+    """What cannot be told to be of another boot, or of a supervisor that has ended, counts."""
+    scene: Scene = await scenes()
+    disk = scene.hosts["n1"].disk
+    disk.write(HOSTED_FILE, files.written(said), 0o644)
+    if boot is not None:
+        disk.write(BOOT_FILE, f"{boot} at-noon\n".encode(), 0o644)
+    if uptime is not None:
+        disk.write("/proc/uptime", uptime.encode(), 0o444)
+    if counts:
+        with pytest.raises(Refused, match=r"the kubelet of n1 \(v1.37.1\) would be newer than its API server v1.36.4"):
+            await scene.plan()
+    else:
+        await scene.plan()
 
 
 async def test_levels_that_are_not_hosted_are_refused(scenes) -> None:

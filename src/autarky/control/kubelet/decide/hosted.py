@@ -18,17 +18,19 @@ kubelet step aside.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from autarky.control.common import understood
-from autarky.control.common.shapes import mapping
+from autarky.control.common.shapes import mapping, plain
+from autarky.control.kubelet.decide import fields, order, own, pools, proof, wanted
 from autarky.control.kubelet.decide import hosted_report as reports
-from autarky.control.kubelet.decide import order, own, pools, proof, wanted
-from autarky.control.kubelet.decide.hosted_report import Report
+from autarky.control.kubelet.decide.fields import NOT_UNDERSTOOD, fitting
+from autarky.control.kubelet.decide.hosted_report import POD, Report
 from autarky.control.kubelet.decide.observed import OnDisk, Other
-from autarky.control.kubelet.manifests.hosted import State, Verdict
+from autarky.control.kubelet.manifests.hosted import STALE_SECONDS, State, Verdict
 from autarky.model.versions import Version
 from autarky.render.values import CONTROL_PLANE_ACTIVE
 
@@ -39,6 +41,7 @@ MOST_BOOTS = 2
 but a kubelet that takes its machine down would do so after each start, for ever."""
 LOOK_SECONDS = 5.0
 """Between two looks at the API while it waits for its start."""
+_NUMBER: Final = re.compile("[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,28 @@ class Hosted:
     @property
     def trial(self) -> str:
         return f"{self.pod}/{self.number}"
+
+    @property
+    def is_in_force(self) -> bool:
+        return self.state in (State.PROVING, State.PROVEN)
+
+
+def said(values: Mapping[str, str] | None, boot: str | None, uptime: int) -> Hosted | None:
+    """Of the supervisor's file (None where there is none): what runs now, None where no supervisor does. uptime: whole
+    seconds."""
+    if values is None or not boot or values.get("boot") != boot:
+        return None
+    try:
+        if uptime - _number(values["uptime"]) > STALE_SECONDS:
+            return None
+        pod, version = fitting(POD, values["pod"]), fields.version(values["version"])
+        return Hosted(pod, _number(values["try"]), version, State(values["state"]), plain(values.get("why", "")))
+    except NOT_UNDERSTOOD:
+        return None
+
+
+def _number(text: str) -> int:
+    return int(fitting(_NUMBER, text))
 
 
 @dataclass(frozen=True, slots=True)

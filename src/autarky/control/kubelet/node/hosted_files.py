@@ -8,7 +8,6 @@ Contract: as `on_disk`. What the supervisor of another boot has written, or one 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,16 +15,15 @@ from typing import Any, Final
 from autarky import places
 from autarky.control.common.shapes import mapping, plain
 from autarky.control.kubelet.decide import fields
-from autarky.control.kubelet.decide.hosted import Allowed, Failed, Hosted, Notes
+from autarky.control.kubelet.decide.hosted import Allowed, Failed, Hosted, Notes, said
 from autarky.control.kubelet.decide.hosted_report import POD
 from autarky.control.kubelet.manifests import hosted
-from autarky.control.kubelet.manifests.hosted import State, Verdict
+from autarky.control.kubelet.manifests.hosted import Verdict
 from autarky.control.kubelet.node.on_disk import KubeletFiles, read_before, written_before
 from autarky.parsing import parsed
 from autarky.store import NOT_UNDERSTOOD
 
 NOTES: Final = f"{places.HOST_ROOT}/state/kubelet-hosted.json"
-_NUMBER: Final = re.compile("[0-9]{1,9}")
 _MOST: Final = 10**9
 _KEPT_FRESH: Final = frozenset({Verdict.MAY, Verdict.WAIT, Verdict.UNPROVEN})
 """The first two count for a while only. By the third the supervisor sees that this agent still looks: one that has died
@@ -38,16 +36,7 @@ class HostedFiles:
 
     def read(self, boot: str | None, uptime: int) -> Hosted | None:
         """What the supervisor says that runs now; None where none does. OSError."""
-        values = self.files.values(hosted.HOSTED)
-        if values is None or not boot or values.get("boot") != boot:
-            return None
-        try:
-            if uptime - _number(values["uptime"]) > hosted.STALE_SECONDS:
-                return None
-            pod, version = fields.fitting(POD, values["pod"]), fields.version(values["version"])
-            return Hosted(pod, _number(values["try"]), version, State(values["state"]), plain(values.get("why", "")))
-        except NOT_UNDERSTOOD:
-            return None
+        return said(self.files.values(hosted.HOSTED), boot, uptime)
 
     def verdict_on(self, one: Hosted, boot: str) -> Verdict | None:
         """That is on the disk; None where it is about another try. OSError."""
@@ -58,8 +47,8 @@ class HostedFiles:
 
     def give_verdict(self, one: Hosted, boot: str, verdict: Verdict, uptime: int, why: str) -> None:
         """boot: a pod, and the number of its try, may be the same after a restart of the machine."""
-        said = {**_about(one, boot), "verdict": str(verdict), "why": plain(why)}
-        self.files.say(hosted.VERDICT, said, uptime, kept_fresh=verdict in _KEPT_FRESH)
+        words = {**_about(one, boot), "verdict": str(verdict), "why": plain(why)}
+        self.files.say(hosted.VERDICT, words, uptime, kept_fresh=verdict in _KEPT_FRESH)
 
     # --- the agent's notes ---
 
@@ -91,10 +80,6 @@ class HostedFiles:
 
 def _about(one: Hosted, boot: str) -> Mapping[str, str]:
     return {"boot": boot, "pod": one.pod, "try": str(one.number)}
-
-
-def _number(text: str) -> int:
-    return int(fields.fitting(_NUMBER, text))
 
 
 def _allowed(said: Any) -> Allowed | None:
