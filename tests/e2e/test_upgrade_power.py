@@ -14,8 +14,10 @@ from power import Client, Writer, comes_back, cut
 from rollouts import patch_plane, quiet, undisturbed
 from skew import skew_is_kept
 from steps_of_an_upgrade import (
+    BACK,
+    KUBELETS,
     LONGEST_OUTAGE_OF_ALL,
-    STEPS,
+    SERVERS,
     Interruptions,
     Moment,
     Stage,
@@ -54,7 +56,7 @@ def test_command_operator_and_agents_killed_at_every_step_cost_no_request_and_th
 
 
 def test_a_power_cut_at_every_step_of_the_way_back_loses_no_write_and_it_ends(cluster: TestCluster, show: Show) -> None:
-    _loses_its_power_at_every_step(Upgrade(cluster, _former(cluster), STEPS[::-1]), show)
+    _loses_its_power_at_every_step(Upgrade(cluster, _former(cluster), BACK), show)
 
 
 def test_a_power_cut_at_every_step_of_the_way_there_loses_no_write_and_it_ends(
@@ -66,7 +68,7 @@ def test_a_power_cut_at_every_step_of_the_way_there_loses_no_write_and_it_ends(
 def test_operator_and_agents_killed_at_every_step_of_the_way_back_cost_no_request_and_it_ends(
     cluster: TestCluster, show: Show
 ) -> None:
-    upgrade = Upgrade(cluster, _former(cluster), STEPS[::-1])
+    upgrade = Upgrade(cluster, _former(cluster), BACK)
     _is_killed_at_every_step(upgrade, lambda: patch_plane(cluster, version=upgrade.wanted), show)
 
 
@@ -86,31 +88,38 @@ def _is_killed_at_every_step(upgrade: Upgrade, ask: Callable[[], object], show: 
     }
     with skew_is_kept(cluster), a_workload_goes_on(cluster, least=60), undisturbed(cluster):
         ask()
-        for step in range(len(STEPS)):
+        for step in range(len(upgrade.steps)):
             for stage, (what, kill) in kills.items():
                 interruptions.at(Moment(step, stage), what, kill)
         end = upgrade.is_over()
-    show(str(interruptions))
-    assert not end.stopped, f"{end.says}; {interruptions}"
-    interruptions.every_step_was_interrupted()
-    _is_there(upgrade)
+        show(str(interruptions))
+        assert not end.stopped, f"{end.says}; {interruptions}"
+        _is_there(upgrade)
     quiet(cluster)
+    standbys_follow = Moment(upgrade.steps.index(SERVERS), Stage.FOLLOWING)
+    interruptions.each_was_made_at([*_long_ones(upgrade), standbys_follow])
 
 
 def _loses_its_power_at_every_step(upgrade: Upgrade, show: Show) -> None:
     cluster, interruptions, writer = upgrade.cluster, Interruptions(upgrade), Writer(Client(upgrade.cluster))
     with skew_is_kept(cluster, gap=LONGEST_OUTAGE_OF_ALL):
         patch_plane(cluster, version=upgrade.wanted)
-        for step in range(len(STEPS)):
+        for step in range(len(upgrade.steps)):
             for stage in Stage:
                 interruptions.at(Moment(step, stage), "power cut", lambda: _loses_its_power(cluster, writer))
         end = upgrade.is_over()
-    show(str(interruptions))
-    assert not end.stopped, f"{end.says}; {interruptions}"
-    interruptions.every_step_was_interrupted()
+        show(str(interruptions))
+        assert not end.stopped, f"{end.says}; {interruptions}"
+        _is_there(upgrade)
     quiet(cluster)
-    _is_there(upgrade)
+    interruptions.each_was_made_at(_long_ones(upgrade))
     assert writer.lost() == set()
+
+
+def _long_ones(upgrade: Upgrade) -> list[Moment]:
+    """Those that nobody can fail to see."""
+    moments = [Moment(step, stage) for step in range(len(upgrade.steps)) for stage in (Stage.HALF_WAY, Stage.PROVING)]
+    return [one for one in moments if upgrade.steps[one.step] != KUBELETS or one.stage is Stage.PROVING]
 
 
 def _is_there(upgrade: Upgrade) -> None:

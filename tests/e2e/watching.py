@@ -77,14 +77,17 @@ class Looks:
         return max((after - before for before, after in pairwise([self.began, *self.moments])), default=0.0)
 
     def saw(self, running: Minors, parked: Minors, now: float) -> None:
-        """parked: standbys on disks. Each may run from one moment to the next, so they are judged as if they did. A
-        look that found no API server, or not each standby, judges nothing."""
+        """parked: standbys on disks. Each may run from one moment to the next, so they are judged as if they did. Those
+        that cannot be read now are not; then it does not count as a look, and neither does one without an API
+        server."""
         for name, minors in running.items():
             self.sets.setdefault(name, set()).add(tuple(sorted(minors)))
-        if running.get(SERVERS) and all(parked.get(name) for name in WITH_STANDBY):
+        if not running.get(SERVERS):
+            return
+        together = {name: running.get(name, set()) | parked.get(name, set()) for name in {*running, *parked}}
+        self.broken += [f"{said}; of these in standbys: {parked}" for said in violations(together)]
+        if all(parked.get(name) for name in WITH_STANDBY):
             self.moments.append(now)
-            together = {name: running.get(name, set()) | parked.get(name, set()) for name in {*running, *parked}}
-            self.broken += [f"{said}; of these in standbys: {parked}" for said in violations(together)]
 
 
 def violations(minors: Minors) -> Iterator[str]:

@@ -145,6 +145,15 @@ def test_a_look_that_has_not_found_each_standby_is_none(lacks):
     assert (looks.number, looks.gap) == (2, 7.0)
 
 
+@pytest.mark.parametrize("lacks", WITH_STANDBY)
+def test_what_runs_is_judged_whatever_standbys_can_be_read(lacks):
+    """At a power cut, when versions may run beside each other that may not, they cannot be."""
+    looks = Looks(began=0.0)
+    standbys = {name: minors for name, minors in parked(36).items() if name != lacks}
+    looks.saw(all_of(36, kube_proxy={37}), standbys, 1.0)
+    assert (looks.number, len(looks.broken)) == (0, 1)
+
+
 def test_which_minors_ran_side_by_side_is_said_of_what_ran():
     looks = Looks(began=0.0)
     looks.saw(all_of(37, kube_apiserver={36, 37}), parked(36), 1.0)
