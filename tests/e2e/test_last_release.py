@@ -17,27 +17,35 @@ import pytest
 from earlier import Release, tree_of
 from harness import AGNHOST, TestCluster, one_node
 from judgement import nothing_failed
+from rollouts import quiet
+from skew import skew_is_kept
 from slots import SYSTEM
 from test_across_releases import at_rest, restarted, running
+from upgrades import everything_is_of, version_of
 from workloads import NAME as WORKLOAD
 from workloads import a_workload_goes_on
 
-pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.rotation, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.chain,
+    pytest.mark.rotation,
+    pytest.mark.needs("v1.37.1"),
+    pytest.mark.timeout(900),
+]
 
 LAST = Release(
     "the tree that landed last",
-    "ca7ef548d3b9d0897676ff7511415627156c7a0f",
+    "f1123211445df02236e33ea259869e1f1080ea09",
     {
         "node-agent": "its image is made of the package's sources",
         "node-agent (standby)": "it follows the hosted one",
         "autarky-operator": "its image is that of the agents",
-        "kubelet": "its program lies in a slot, beside the next one's: another unit",
-        "containerd": "its programs lie in a slot, beside the next ones': another unit",
     },
 )
 """What may be started again in either direction: of the host's own, what has all that it needs is not a second time."""
 AGENTS = {"node-agent", "node-agent (standby)", "autarky-operator"}
-NODES = ("n1",)
+NODES, NEXT = ("n1",), "v1.37.1"
+END_SECONDS, FOLLOW_SECONDS = 480.0, 120.0
 NOTHING = ["nothing would change"]
 
 
@@ -83,6 +91,10 @@ def test_commands_of_the_last_tree_look_at_a_cluster_of_this_one(trees: Trees) -
     would_bring_its_agents(planned)
 
 
+def test_an_upgrade_by_commands_of_the_last_tree_is_carried_out_by_agents_of_this_one(trees: Trees) -> None:
+    goes_there_and_back(trees.here, by=trees.last)
+
+
 def test_up_of_the_last_tree_takes_it_back_and_nobody_notices(trees: Trees) -> None:
     with nobody_notices(trees):
         trees.last.up()
@@ -90,10 +102,31 @@ def test_up_of_the_last_tree_takes_it_back_and_nobody_notices(trees: Trees) -> N
     assert plan(trees.last) == NOTHING
 
 
+def test_an_upgrade_by_commands_of_this_tree_is_carried_out_by_agents_of_the_last_one(trees: Trees) -> None:
+    goes_there_and_back(trees.here, by=trees.here)
+
+
 def test_up_of_this_tree_takes_it_over_once_more_and_nobody_notices(trees: Trees) -> None:
     with nobody_notices(trees):
         trees.here.up()
     is_of_this_tree(trees)
+
+
+# --- upgrading -------------------------------------------------------------------------------------------
+
+
+def goes_there_and_back(cluster: TestCluster, *, by: TestCluster) -> None:
+    """Each command waits for its end, and understands what the operator says on the way."""
+    former = version_of(cluster)
+    with skew_is_kept(cluster), cluster.probed() as reports:
+        for argv, wanted in (((NEXT,), NEXT), (("rollback", "--yes"), former)):
+            by.autarky("upgrade", *argv, "--cluster", cluster.name, "-o", "plain", timeout=END_SECONDS)
+            everything_is_of(cluster, wanted, follow_within=FOLLOW_SECONDS)
+            said = by.autarky("upgrade", "status", "--cluster", cluster.name, "-o", "plain").stdout
+            assert wanted in said, said
+    nothing_failed(reports[0], writes=100)
+    quiet(cluster)
+    at_rest(cluster, NODES)
 
 
 # --- looking ---------------------------------------------------------------------------------------------
