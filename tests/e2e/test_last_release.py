@@ -122,7 +122,7 @@ def goes_there_and_back(cluster: TestCluster, *, by: TestCluster) -> None:
         for argv, wanted in (((NEXT,), NEXT), (("rollback", "--yes"), former)):
             by.autarky("upgrade", *argv, "--cluster", cluster.name, "-o", "plain", timeout=END_SECONDS)
             everything_is_of(cluster, wanted, follow_within=FOLLOW_SECONDS)
-            said = by.autarky("upgrade", "status", "--cluster", cluster.name, "-o", "plain").stdout
+            said = by.autarky("upgrade", "status", "--cluster", cluster.name).stdout
             assert wanted in said, said
     nothing_failed(reports[0], writes=100)
     quiet(cluster)
