@@ -331,10 +331,12 @@ class Looks:
     _since: float | None = None
 
     def saw(self, well: bool) -> None:
+        """Not well is from the first look that says so until the next one that says otherwise."""
         now = time.monotonic()
         self.number += 1
+        if self._since is not None:
+            self.longest = max(self.longest, now - self._since)
         self._since = None if well else now if self._since is None else self._since
-        self.longest = max(self.longest, 0.0 if self._since is None else now - self._since)
 
 
 @contextmanager
@@ -359,7 +361,7 @@ def gives_way_to_the_host_s(
     bring_hosted(cluster, version, does)
     judged(cluster)
     good, told = version_wanted(cluster, DAEMON_SET), len(explanations(cluster, DAEMON_SET))
-    with nothing_is_felt(cluster, nobody=30.0 if has_lock else NOBODY_SECONDS, two=two):
+    with nothing_is_felt(cluster, two=two):
         former = hosted_pid(cluster)
         assert former, "the good one runs"
         # Else it is taken back before one that hangs has had its three tries.

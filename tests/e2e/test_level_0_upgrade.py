@@ -12,9 +12,12 @@ from level_0 import (
     comes_into_force,
     host_pid,
     hosted_pid,
+    nodes_stay_ready,
     nothing_is_felt,
 )
-from rollouts import patch_plane, undisturbed
+from rollouts import HOSTED, PROXY, component, patch_plane, undisturbed
+from skew import skew_is_kept
+from upgrades import unchanged_containers
 from workloads import a_workload_goes_on
 
 pytestmark = [
@@ -25,6 +28,8 @@ pytestmark = [
 ]
 
 FORMER, NEXT = "v1.36.4", "v1.37.1"
+MOVED = {component(workload) for workload in (*HOSTED, PROXY)}
+"""What an upgrade replaces."""
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +55,16 @@ def _arguments(cluster: TestCluster) -> str:
 
 
 def test_kubelets_of_both_slots_go_down_and_up_with_the_control_plane(cluster: TestCluster) -> None:
+    """Neither is ever newer than an API server, nor two of them in force, nor the node without one."""
+    left_alone = unchanged_containers(cluster)
     for version in (FORMER, NEXT):
-        with a_workload_goes_on(cluster, least=60), undisturbed(cluster):
+        with (
+            a_workload_goes_on(cluster, least=60),
+            undisturbed(cluster),
+            skew_is_kept(cluster),
+            nodes_stay_ready(cluster, moves=MOVED),
+        ):
             cluster.autarky("upgrade", version, "--cluster", cluster.name, "-o", "plain", timeout=600)
             comes_into_force(cluster, version, seconds=180)
+        assert unchanged_containers(cluster) == left_alone
         assert report_of(cluster)["version"] == version, "the host's"
