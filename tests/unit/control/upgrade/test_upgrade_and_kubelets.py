@@ -85,6 +85,7 @@ async def test_the_way_down_waits_for_the_kubelets_and_then_goes(scene: Scene) -
     await scene.wants(OLD)
     await scene.one_pass()
     assert (await scene.plane())["status"]["upgrade"]["versions"] == [str(OLD)], "noted first"
+    assert (await told(scene)).component == KUBELET, "and nothing else is begun with"
     await passes(scene, 20)
     assert set((await scene.versions()).values()) == {NEW}, "nothing is lowered yet"
     found = await told(scene)
