@@ -116,11 +116,12 @@ def test_up_of_this_tree_takes_it_over_once_more_and_nobody_notices(trees: Trees
 
 
 def goes_there_and_back(cluster: TestCluster, *, by: TestCluster) -> None:
-    """Each command waits for its end, and understands what the operator says on the way."""
+    """Each command understands what the operator says on the way."""
     former = version_of(cluster)
     with skew_is_kept(cluster), cluster.probed() as reports:
         for argv, wanted in (((NEXT,), NEXT), (("rollback", "--yes"), former)):
             by.autarky("upgrade", *argv, "--cluster", cluster.name, "-o", "plain", timeout=END_SECONDS)
+            cluster.wait(f"it is of {wanted}", lambda w=wanted: version_of(cluster) == w, END_SECONDS, pause=1)
             everything_is_of(cluster, wanted, follow_within=FOLLOW_SECONDS)
             said = by.autarky("upgrade", "status", "--cluster", cluster.name).stdout
             assert wanted in said, said

@@ -269,9 +269,9 @@ class KubeClient:
             "kind": "Eviction",
             "metadata": {"name": pod, "namespace": namespace},
         }
-        # A budget that forbids it may answer Retry-After; waiting is up to the caller.
+        # A budget that forbids it answers Retry-After; waiting is up to the caller, who has other pods to evict.
         request = _writing("POST", resource.object(pod, namespace, "eviction"), eviction)
-        answer = await self._call(request)
+        answer = await self._call(replace(request, waits=False))
         if answer.status == 404 and is_about(answer.body, pod):
             return False
         self._object(answer, resource)

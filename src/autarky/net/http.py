@@ -60,7 +60,8 @@ _KEEPALIVE_OPTIONS = (
 @dataclass(frozen=True, slots=True)
 class Request:
     """What to ask of any of the servers. `resend`: whether doing it twice is as good as once. `most`: bytes of the
-    answer that are read, for answers that may be endless; the rest is ignored."""
+    answer that are read, for answers that may be endless; the rest is ignored. `waits`: whether it is sent again when
+    the server says after how long; else that is the answer."""
 
     method: str
     path: str
@@ -69,6 +70,7 @@ class Request:
     body: bytes | None = field(default=None, repr=False)
     resend: bool = False
     most: int | None = None
+    waits: bool = True
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -126,7 +128,7 @@ class Endpoints:
             async with asyncio.timeout(timeout) as limit, self._slots:
                 while True:
                     answer = await self._patiently(request, timeout, give_up)
-                    pause = _asked_to_wait(answer)
+                    pause = _asked_to_wait(answer) if request.waits else None
                     if pause is None or pause >= _left(limit):
                         return answer
                     await asyncio.sleep(pause)

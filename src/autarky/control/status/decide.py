@@ -91,10 +91,10 @@ class Unapplied:
 
 @dataclass(frozen=True, slots=True)
 class EtcdMembers:
-    """The EtcdMembers there are. moving: a sentence for each that is not in its requested state; even: a warning, or
-    None. refused: why the list in the spec is not followed; in_force: the list that is, None while unknown. troubles: a
-    sentence for each of which data or disk need a person; only_slow: of all of these nothing is wrong but that their
-    disks are slow."""
+    """The EtcdMembers there are. moving: a sentence for each that is not in its requested state; changing: those of
+    them that say of a member more than that it does not answer; even: a warning, or None. refused: why the list in the
+    spec is not followed; in_force: the list that is, None while unknown. troubles: a sentence for each of which data or
+    disk need a person; only_slow: of all of these nothing is wrong but that their disks are slow."""
 
     count: int
     moving: tuple[str, ...] = ()
@@ -103,6 +103,7 @@ class EtcdMembers:
     in_force: Object | None = None
     troubles: tuple[str, ...] = ()
     only_slow: bool = False
+    changing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

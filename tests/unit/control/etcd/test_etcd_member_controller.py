@@ -379,6 +379,18 @@ async def test_what_moves_and_an_even_count_are_seen(world: World) -> None:
         assert not duty.seen.moving
 
 
+@pytest.mark.parametrize(("message", "changes"), [("it does not answer", False), ("is replaced by n4", True)])
+async def test_a_member_that_only_does_not_answer_is_not_changing(world: World, message: str, changes: bool) -> None:
+    control(world, "n1")
+    async with duty_of(world) as duty:
+        await rounds(duty)
+        world.kube.put({**await member(world, "n1"), "status": {"phase": "Member", "message": message}})
+        await rounds(duty)
+        assert isinstance(duty.seen, plane_status.EtcdMembers)
+        assert duty.seen.moving == (f"n1 is Member: {message}",)
+        assert bool(duty.seen.changing) is changes
+
+
 async def test_where_etcd_is_not_hosted_nothing_is_written(world: World) -> None:
     control(world, "n1")
     plane = await world.kube.get(API_VERSION, "ControlPlane", "cluster")

@@ -100,6 +100,48 @@ async def test_what_is_not_known_of_a_pod_whose_sandbox_is_gone_proves_nothing(h
     assert (seen.answers, seen.living) == (True, None)
 
 
+def each_takes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[str]:
+    """Each Pod that is read does; the names of those read, from then on."""
+    read: list[str] = []
+    real = FakeKube.each
+
+    async def each(kube: FakeKube, api_version: str, kind: str, **which: Any) -> AsyncGenerator[Object, None]:
+        async for obj in real(kube, api_version, kind, **which):
+            await asyncio.sleep(seconds)
+            read.append(obj["metadata"]["name"])
+            yield obj
+
+    monkeypatch.setattr(FakeKube, "each", each)
+    return read
+
+
+async def test_those_that_have_ended_are_read_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many end, and however large they are: each look gets further."""
+    names = ("aaa", "bbb", "ccc")
+    sandboxes = [host.pod(name, "tenant") for name in names]
+    noted, one = await before(host), looked(host)
+    for sandbox, name in zip(sandboxes, names, strict=True):
+        host.cri.end_sandbox(sandbox)
+        pod = host.kube._objects[("v1", "Pod", "tenant", name)]
+        host.kube.put({**pod, "status": {"phase": "Succeeded"}})
+    monkeypatch.setattr(observing, "LOOK_SECONDS", 0.25)
+    read = each_takes(monkeypatch, 0.15)
+    found = [(await one.proof("t", noted)).living for _ in range(4)]
+    assert (found[0], found[-1]) == (None, frozenset())
+    assert sorted(read) == sorted(names)
+
+
+async def test_of_those_that_run_all_are_looked_at_in_turn(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("aaa", "bbb", "ccc"):
+        host.pod(name, "tenant")
+    noted, one = await before(host), looked(host)
+    monkeypatch.setattr(observing, "RUNNING_SECONDS", 0.25)
+    read = each_takes(monkeypatch, 0.15)
+    for _ in range(4):
+        assert (await one.proof("t", noted)).living is not None
+    assert set(read) == {"aaa", "bbb", "ccc"}
+
+
 @pytest.mark.parametrize("status", [403, 404, 500, 503])
 async def test_so_it_is_where_pods_are_refused(host: Host, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     """The API answers, as its lease and its Node say: the time of the trial goes on."""

@@ -291,6 +291,8 @@ def _silent(one: _Pass) -> str:
     return f"{what}; after {one.replace_after:.0f} s without an answer it is replaced"
 
 
+SILENT = "it does not answer"
+"""Of a member as it should be, whose machine may be off."""
 _REMOVED = '\'{"spec":{"state":"Removed"}}\''
 
 
@@ -430,4 +432,4 @@ def _phase(spec: Desired, member: Member | None) -> tuple[Phase, str]:
         return Phase.LEARNER if member.started else Phase.JOINING, ""
     if is_lost(member, spec):
         return Phase.LEAVING, _LOST
-    return Phase.MEMBER, "" if member.serves else "it does not answer"
+    return Phase.MEMBER, "" if member.serves else SILENT

@@ -18,6 +18,7 @@ from autarky.control.common.pods import internal_address
 from autarky.control.control_nodes.decide.procedure import Step
 from autarky.control.etcd.decide import wanted as etcd_wanted
 from autarky.control.etcd.decide.figures import is_only_slow
+from autarky.control.etcd.decide.membership import SILENT
 from autarky.control.etcd.decide.wanted import ControlNode, Existing, InForce, Write
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
@@ -203,11 +204,14 @@ def _settled(objects: list[Object], found: etcd_wanted.Wanted, odd: Mapping[str,
         f"{name} is ignored: {clause}; correct it with `kubectl edit etcdmember {name}`"
         for name, clause in sorted(odd.items())
     ]
+    silent = set[str]()
     for obj in sorted(objects, key=lambda one: str(one["metadata"]["name"])):
         status = obj.get("status") or {}
         phase, message = status.get("phase", Phase.PENDING.value), status.get("message", "")
         if phase != (Phase.MEMBER.value if _wanted(obj) else Phase.REMOVED.value) or message:
             moving.append(f"{obj['metadata']['name']} is {phase}{f': {message}' if message else ''}")
+            if _wanted(obj) and (phase, message) == (Phase.MEMBER.value, SILENT):
+                silent.add(moving[-1])
         elif _wanted(obj) and _outdated(obj):
             moving.append(f"{obj['metadata']['name']} is not made from the present template yet")
     said = {obj["metadata"]["name"]: (obj.get("status") or {}).get("trouble", "") for obj in objects if _wanted(obj)}
@@ -218,4 +222,7 @@ def _settled(objects: list[Object], found: etcd_wanted.Wanted, odd: Mapping[str,
         force = {"everyControlNode": True} if names is None else {"members": list(names)}
     only_slow = all(is_only_slow(trouble) for trouble in said.values() if trouble)
     even = etcd_wanted.even_count(wanted)
-    return Settled(len(wanted), tuple(moving), even, found.refused, force, troubles, only_slow=only_slow)
+    changing = tuple(one for one in moving if one not in silent)
+    return Settled(
+        len(wanted), tuple(moving), even, found.refused, force, troubles, only_slow=only_slow, changing=changing
+    )

@@ -1,7 +1,8 @@
 """What is at work on the control plane, so that no kubelet of a control node changes meanwhile. Pure.
 
 Contract: what workers can hold up is left out: kube-proxy and add-ons on trial. So is what stays as it is until a
-person acts, such as a node that is refused as a control node.
+person acts, such as a node that is refused as a control node, and a member of etcd that does not answer: whether enough
+others serve is asked of the nodes (`standing`).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def clause(
     nothing is at work."""
     if isinstance(etcd, Unseen):
         return f"etcd's members cannot be seen: {etcd.why}"
-    if etcd is not None and etcd.moving:
-        return f"etcd's members are changing: {etcd.moving[0]}"
+    if etcd is not None and etcd.changing:
+        return f"etcd's members are changing: {etcd.changing[0]}"
     if changing := [name for name, one in control_nodes.items() if one.step in _UNDER_WAY]:
         return f"{some(changing)} is becoming a control node, or a worker"
     on_trial = [name for name, (verdict, _) in verdicts.items() if verdict is Verdict.WAIT and name in WITH_STANDBY]

@@ -3,19 +3,20 @@
 Contract: GOOD once all of this has been seen without a break for PROVEN_SECONDS, of the kubelet that runs since the
 switch: it is healthy (`hosts.decide.kubelet_restart`), its Node shows the wanted version, and no pod was harmed: each
 sandbox that was ready before is still ready, unless its pod has ended or is on its way out, for which nobody blames a
-kubelet. Nor may such a pod have failed since the kubelet would not have it, or evicted it for want of something: of the
-latter the caller says whether it counts. Sandboxes that a pod can end by itself are not noted
-(`control.kubelet.node.observing`). WAIT while the API
-does not answer: that says nothing of the kubelet (rule 9), and the script's clock stands still. UNPROVEN otherwise: at
-its limit the script goes back, and says what was missing. A kubelet that keeps exiting is seen by the script itself.
+kubelet. It writes that a pod has ended after its sandbox is gone: so one counts only when it has been gone for
+EXCUSED_SECONDS, and until then nothing is proven. Nor may such a pod have failed since the kubelet would not have it,
+or evicted it for want of something: of the latter the caller says whether it counts. Sandboxes that a pod can end by
+itself are not noted (`control.kubelet.node.observing`). WAIT while the API does not answer: that says nothing of the
+kubelet (rule 9), and the script's clock stands still. UNPROVEN otherwise: at its limit the script goes back, and says
+what was missing. A kubelet that keeps exiting is seen by the script itself.
 
 Danger: a kubelet that is silent must not look like an API that is. Whether the API answers is asked of the API.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from autarky.control.common.shapes import some
@@ -24,6 +25,8 @@ from autarky.model.versions import Version
 
 PROVEN_SECONDS = 10.0
 """As long as a kubelet takes between two renewals of its lease."""
+EXCUSED_SECONDS = 15.0
+"""A kubelet that has stopped a pod's sandbox writes its last status after that, one after the other."""
 LOOK_SECONDS = 7.0
 """The most between two looks without a break."""
 
@@ -68,15 +71,17 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """since: when (monotonic seconds) nothing was missing any more; last: when that was seen last."""
+    """since: when (monotonic seconds) nothing was missing any more; last: when that was seen last. missed: the pods, by
+    their uids, whose sandbox is gone while they live → since when."""
 
     since: float | None = None
     last: float = 0.0
+    missed: Mapping[str, float] = field(default_factory=dict)
 
     def well(self, now: float) -> Memory:
         """What nobody has looked at for a while may have been anything meanwhile."""
         begins = self.since is None or now - self.last > LOOK_SECONDS
-        return Memory(now if begins else self.since, now)
+        return replace(self, since=now if begins else self.since, last=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +95,19 @@ def decide(seen: Seen, before: Before, wanted: Version, memory: Memory, now: flo
     """`now`: monotonic seconds."""
     if not seen.answers:
         return Decision(Memory(), Verdict.WAIT, "the API does not answer")
-    if missing := _missing(seen, before, wanted):
-        return Decision(Memory(), Verdict.UNPROVEN, missing)
-    memory = memory.well(now)
+    missed = {uid: memory.missed.get(uid, now) for uid in _harmed(before, seen)}
+    harmed = {uid for uid, since in missed.items() if now - since >= EXCUSED_SECONDS}
+    if missing := _missing(seen, before, wanted, harmed):
+        return Decision(Memory(missed=missed), Verdict.UNPROVEN, missing)
+    memory = replace(memory, missed=missed).well(now)
+    if missed:
+        return Decision(memory, Verdict.UNPROVEN, f"the sandbox of {some(missed)} is gone: it may have ended by itself")
     if memory.since is None or now - memory.since < PROVEN_SECONDS:
         return Decision(memory, Verdict.UNPROVEN, f"it has not been well for {PROVEN_SECONDS:.0f} s yet")
     return Decision(memory, Verdict.GOOD, f"it runs {wanted}, and no pod was harmed")
 
 
-def _missing(seen: Seen, before: Before, wanted: Version) -> str:
+def _missing(seen: Seen, before: Before, wanted: Version, harmed: Collection[str]) -> str:
     """What is not as it has to be, as clauses; empty where nothing is missing."""
     kubelet = kubelet_restart.Seen(True, 0, seen.healthy, seen.heartbeat, seen.ready)
     found = [kubelet_restart.judge(kubelet, was_ready=before.ready).missing]
@@ -106,13 +115,15 @@ def _missing(seen: Seen, before: Before, wanted: Version) -> str:
         found.append(f"its Node shows {seen.version or 'no version'}, not {wanted}")
     if seen.sandboxes is None or seen.living is None:
         found.append("it is not known which pods run")
-    elif harmed := _harmed(before, seen.sandboxes, seen.living):
+    elif harmed:
         found.append(f"the sandbox of {some(harmed)} is gone")
     elif refused := (seen.rejected | seen.evicted).intersection(before.sandboxes.values()):
         found.append(f"it has no room for {some(refused)}, which it had before")
     return " and ".join(one for one in found if one)
 
 
-def _harmed(before: Before, ready: frozenset[str], living: frozenset[str]) -> set[str]:
-    """The pods, by their uids."""
-    return {uid for sandbox, uid in before.sandboxes.items() if sandbox not in ready and uid in living}
+def _harmed(before: Before, seen: Seen) -> set[str]:
+    """The pods, by their uids; none while that is not known."""
+    ready, living = seen.sandboxes, seen.living or frozenset()
+    gone = {uid for sandbox, uid in before.sandboxes.items() if ready is not None and sandbox not in ready}
+    return gone & living

@@ -10,14 +10,15 @@ raises (`proof`), and each look has an end that leaves time to stop the script's
 
 Danger: tenants put any number of pods on a node, of any size, and could make a look at all of them last for ever. So
 whether the API answers is asked of two small objects, and a trial looks only at the pods that were noted before it, of
-which a kubelet has as many as it takes: first at those whose sandbox is gone.
+which a kubelet has as many as it takes: first at those whose sandbox is gone, and at none again that has ended, which
+is final; at those that run for RUNNING_SECONDS, each time at others first.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from autarky.control.common import understood
@@ -35,6 +36,8 @@ from autarky.ports import Cri, Kube, Object
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 
 LOOK_SECONDS = patience.LEASE_LOOK
+RUNNING_SECONDS = 1.5
+"""Of a look, for the pods whose sandbox still stands."""
 _BUSY = 429
 LEASES = "kube-node-lease"
 
@@ -80,6 +83,10 @@ class Observing:
     healthy: Callable[[], Awaitable[bool | None]]
     _first_beat: tuple[str, str] = ("", "")
     """The first one that was seen in the trial of an order: it may be from before the switch."""
+    _over: dict[str, OwnPod | None] = field(default_factory=dict)
+    """Those pods that have ended, go, or are gone, by uid, which is never given again: of the present trial's."""
+    _looked_at: dict[str, float] = field(default_factory=dict)
+    """When the others were looked at last, by the loop's clock."""
 
     async def live(self) -> Live:
         """Raises like the API and the runtime."""
@@ -142,22 +149,33 @@ class Observing:
         return _Api(True, text(within(lease, "spec", "renewTime")), node)
 
     async def _ran(self, before: Before, end: float) -> _Ran:
-        """Those that still run are looked at as well, while there is time: a kubelet that would not have them lets them
-        end in peace."""
+        """Those that still run are looked at as well: a kubelet that would not have them lets them end in peace."""
         try:
             async with asyncio.timeout_at(end):
                 ready = frozenset(one.id for one in await self.cri.pods() if one.ready)
         except (AutarkyError, TimeoutError):
             return _Ran()
+        uids = frozenset(before.sandboxes.values())
         gone = frozenset(uid for sandbox, uid in before.sandboxes.items() if sandbox not in ready)
-        read: dict[str, OwnPod | None] = {}
+        self._over = {uid: pod for uid, pod in self._over.items() if uid in uids}
+        living = await self._read(gone - self._over.keys(), before, end)
+        is_known = gone <= living.keys() | self._over.keys()
+        soon = min(end, asyncio.get_running_loop().time() + RUNNING_SECONDS)
+        living |= await self._read(uids - gone - self._over.keys(), before, soon)
+        return _Ran(ready, {**living, **self._over} if is_known else None)
+
+    async def _read(self, uids: Collection[str], before: Before, end: float) -> dict[str, OwnPod | None]:
+        """Those that live, as many as there is time for: first those that nobody has looked at for longest."""
+        clock, living = asyncio.get_running_loop().time, dict[str, OwnPod | None]()
         try:
             async with asyncio.timeout_at(end):
-                for uid in sorted(before.sandboxes.values(), key=lambda one: one not in gone):
-                    read[uid] = await self._pod(uid, before.pods.get(uid, ""))
+                for uid in sorted(uids, key=lambda uid: self._looked_at.get(uid, 0.0)):
+                    self._looked_at[uid] = clock()
+                    pod = await self._pod(uid, before.pods.get(uid, ""))
+                    (living if pod is not None and pod.living else self._over)[uid] = pod
         except (AutarkyError, TimeoutError):
-            return _Ran(ready, read if gone <= read.keys() else None)
-        return _Ran(ready, read)
+            pass
+        return living
 
     async def _pod(self, uid: str, name: str) -> OwnPod | None:
         """None also where nobody has noted its name: agents of 0.1 did not."""

@@ -9,6 +9,7 @@ closes connections is not just slow: SILENT_ROUNDS of that are enough.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 import time
 from contextlib import suppress
@@ -18,6 +19,7 @@ from autarky.control.api_server.manifests import READY_PATH
 from autarky.control.slots.decide.pivot import Health
 from autarky.model import patience, ports
 
+_STATUS = re.compile(rb"[0-9]{3}")
 SILENT_ROUNDS = 3
 ANSWER_SECONDS, PLAIN_SECONDS, DEAD_SECONDS = patience.OWN_PORT, patience.PLAIN_PORT, patience.DEAD
 _BROKEN = (OSError, EOFError, ValueError, IndexError, asyncio.LimitOverrunError)
@@ -131,10 +133,10 @@ async def plain_status(port: int, path: str) -> int | None:
                 line = await reader.readline()
             finally:
                 writer.close()
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError, ValueError):  # the last one: a line without an end
         return None
     fields = line.split()
-    return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else None
+    return int(fields[1]) if len(fields) > 1 and _STATUS.fullmatch(fields[1]) else None
 
 
 async def balanced(node: str) -> bool | None:

@@ -283,7 +283,7 @@ class Upgrade(ClusterController):
                 self._note("Upgrading", f"upgrade to {wanted}: {sentence}")
                 self.report = Report(wanted, State.UPGRADING, sentence, decision.component)
                 return LOOK_SECONDS
-            case steps.Step.SET if (kubelets := self._waits_for_kubelets(plane, wanted)):
+            case steps.Step.SET if kubelets := self._waits_for_kubelets(plane, wanted):
                 self.versions |= {wanted}  # by which they are ordered down
                 self._note("KubeletsGoFirst", f"upgrade to {wanted}: {kubelets[0]}")
                 self.report = Report(wanted, State.UPGRADING, kubelets[0], KUBELET, kubelets[1])

@@ -17,8 +17,13 @@ def test_where_nothing_is_at_work_nothing_is_said():
 
 
 def test_changes_of_etcd_are_and_so_is_an_etcd_that_cannot_be_seen():
-    assert clause(EtcdMembers(3, ("n1 is Joining",)), {}, {}) == "etcd's members are changing: n1 is Joining"
+    assert clause(EtcdMembers(3, changing=("n1 is Joining",)), {}, {}) == "etcd's members are changing: n1 is Joining"
     assert clause(Unseen("no look"), {}, {}) == "etcd's members cannot be seen: no look"
+
+
+def test_a_member_that_only_does_not_answer_is_not():
+    """Else no kubelet of a control node would change, nor go back, while another one is off."""
+    assert clause(EtcdMembers(3, ("n3 is Member: it does not answer",)), {}, {}) == ""
 
 
 @pytest.mark.parametrize("step", Step)

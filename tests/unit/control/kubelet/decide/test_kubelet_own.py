@@ -179,6 +179,14 @@ def test_whether_a_program_lacks_room_or_anything_does_is_one_time():
     assert decide(memory=memory, staged=FULL, now=1000.0 + FULL_SECONDS).step is Step.REFUSE
 
 
+@pytest.mark.parametrize("unschedulable", [True, False])
+def test_of_a_control_node_it_is_not_whoever_has_made_it_schedulable_again(unschedulable):
+    """Else `kubectl uncordon` would stop the way back of the whole control plane."""
+    seen = replace(SEEN, order=DRAINED, control=True, unschedulable=unschedulable, pods=Pods(frozenset({"a/b"}), "why"))
+    memory = decide(seen, now=1000.0).memory
+    assert decide(seen, memory, 1300.0).step is Step.LOOK
+
+
 def test_the_time_of_a_drain_is_not_that_of_a_full_disk():
     memory = decide(order=DRAINED, staged=LACKS, now=1000.0).memory
     seen = replace(SEEN, order=DRAINED, unschedulable=True, pods=Pods(frozenset({"a/b"})))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autarky.control.kubelet.decide.proof import (
+    EXCUSED_SECONDS,
     LOOK_SECONDS,
     PROVEN_SECONDS,
     Before,
@@ -76,6 +77,37 @@ def test_what_is_missing_is_said_and_it_is_never_good(changes, missing):
 def test_a_pod_that_has_ended_or_is_deleted_is_not_blamed_on_the_kubelet():
     seen = replace(WELL, sandboxes=frozenset({"s1"}), living=frozenset({"u1"}))
     assert after(PROVEN_SECONDS, seen).verdict is Verdict.GOOD
+
+
+def looks(*seen):
+    """The decisions about these looks, one a second."""
+    found, memory = [], Memory()
+    for number, one in enumerate(seen):
+        found.append(decide(one, BEFORE, V37, memory, 1000.0 + number))
+        memory = found[-1].memory
+    return found
+
+
+GONE = replace(WELL, sandboxes=frozenset({"s1"}))
+"""The sandbox of u2 is, which lives."""
+ENDED = replace(GONE, living=frozenset({"u1"}))
+
+
+def test_nor_is_one_that_ends_before_a_status_says_so():
+    """A kubelet says it after that. Pods of a tenant may end one after the other, all the time."""
+    found = looks(*[one for _ in range(3) for one in (WELL, WELL, GONE, GONE, ENDED)])
+    assert [one.verdict for one in found[:10]] == [Verdict.UNPROVEN] * 10
+    assert found[10].verdict is Verdict.GOOD, "the time in which one had just ended counts"
+    assert "the sandbox of u2 is gone: it may have ended by itself" in found[3].sentence
+
+
+def test_while_one_may_have_ended_nothing_is_proven_and_one_that_lives_is_harmed():
+    seconds = int(EXCUSED_SECONDS)
+    found = looks(*[WELL] * 9, *[GONE] * (seconds + 5))
+    assert {one.verdict for one in found} == {Verdict.UNPROVEN}
+    assert "is gone and" not in found[-1].sentence
+    assert found[-1].sentence == "the sandbox of u2 is gone"
+    assert found[-1].memory.since is None, "it begins again"
 
 
 def test_nor_is_one_that_it_has_never_had():
