@@ -200,12 +200,12 @@ async def test_a_write_is_never_sent_again_once_it_may_have_arrived(connect: Con
     assert (len(first.heard), len(second.heard)) == (1, 0)
 
 
-@pytest.mark.parametrize("request_", [READ, WRITE])
 async def test_whoever_does_not_wait_has_that_answer_at_once() -> None:
     async with Web([answer(429, Retry_After="1"), answer(200)]) as web:
         assert (await connect(web).request(replace(READ, waits=False), timeout=25)).status == 429
 
 
+@pytest.mark.parametrize("request_", [READ, WRITE])
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_server_that_says_later_is_asked_later(connect: Connect, status: int, request_: Request) -> None:
     async with Web([answer(status, Retry_After="0"), answer(200)]) as web:
