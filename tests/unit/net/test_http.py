@@ -200,7 +200,7 @@ async def test_a_write_is_never_sent_again_once_it_may_have_arrived(connect: Con
     assert (len(first.heard), len(second.heard)) == (1, 0)
 
 
-async def test_whoever_does_not_wait_has_that_answer_at_once() -> None:
+async def test_whoever_does_not_wait_has_that_answer_at_once(connect: Connect) -> None:
     async with Web([answer(429, Retry_After="1"), answer(200)]) as web:
         assert (await connect(web).request(replace(READ, waits=False), timeout=25)).status == 429
 
