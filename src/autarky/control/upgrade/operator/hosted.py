@@ -53,7 +53,9 @@ class Hosted:
         # Up a minor, whoever comes back with a standby of before would be too old for level 3 (rule 11).
         all_may_be_away = all(minor_of(wanted) <= minor_of(one) for one in known)
         away = self._absent.away(now) if all_may_be_away else frozenset()
-        lost = frozenset[str]() if all_may_be_away else members_without_node(self.view)
+        # Down a minor its kubelet would be too new (rule 4), whoever has forgotten it.
+        is_patch = all(minor_of(wanted) == minor_of(one) for one in known)
+        lost = frozenset[str]() if is_patch else members_without_node(self.view)
         parts = [self._part(name, wanted, away, emulated=emulated, minor=minor) for name in steps.ORDER]
         return [replace(part, lost=lost) if part.name in WITH_STANDBY else part for part in parts]
 
