@@ -311,7 +311,6 @@ def test_it_is_good_once_it_has_been_well_for_a_while():
         ({"proof": replace(WELL, answers=False)}, Verdict.WAIT, "API"),
         ({"proof": replace(WELL, healthy=False)}, Verdict.UNPROVEN, "healthy"),
         ({"proof": replace(WELL, version=V36)}, Verdict.UNPROVEN, "not v1.37.1"),
-        ({"proof": replace(WELL, sandboxes=frozenset())}, Verdict.UNPROVEN, "u1"),
         ({"notes": Notes()}, Verdict.UNPROVEN, "what ran before"),
         ({"notes": Notes(replace(NOTED, number=1))}, Verdict.UNPROVEN, "what ran before"),
         ({"notes": Notes(replace(NOTED, pod=OTHER_POD))}, Verdict.UNPROVEN, "what ran before"),
@@ -326,6 +325,16 @@ def test_what_is_said_of_one_that_is_not_proven(changes, verdict, why):
         decision = prove(decision, float(now), **changes)
         assert (decision.verdict, reported(decision)) == (verdict, Reported.PROVING)
         assert why in decision.sentence
+
+
+def test_a_pod_that_lives_without_its_sandbox_is_harmed_after_the_time_in_which_it_may_have_ended():
+    changes = {"proof": replace(WELL, sandboxes=frozenset())}
+    decision = prove(**changes)
+    for now in range(0, 40, 2):
+        decision = prove(decision, float(now), **changes)
+        late = now >= proof.EXCUSED_SECONDS
+        assert decision.verdict is (Verdict.UNPROVEN if late else Verdict.WAIT), now
+        assert "the sandbox of u1 is gone" in decision.sentence
 
 
 def test_a_pod_that_the_hosts_kubelet_would_have_evicted_as_well_says_nothing_of_it():
