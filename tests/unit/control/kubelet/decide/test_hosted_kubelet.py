@@ -328,10 +328,10 @@ def test_what_is_said_of_one_that_is_not_proven(changes, verdict, why):
 
 
 def test_a_pod_that_lives_without_its_sandbox_is_harmed_after_the_time_in_which_it_may_have_ended():
-    changes = {"proof": replace(WELL, sandboxes=frozenset())}
-    decision = prove(**changes)
+    lost = replace(WELL, sandboxes=frozenset())
+    decision = prove(proof=lost)
     for now in range(0, 40, 2):
-        decision = prove(decision, float(now), **changes)
+        decision = prove(decision, float(now), proof=lost)
         late = now >= proof.EXCUSED_SECONDS
         assert decision.verdict is (Verdict.UNPROVEN if late else Verdict.WAIT), now
         assert "the sandbox of u1 is gone" in decision.sentence
