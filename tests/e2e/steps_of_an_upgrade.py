@@ -242,9 +242,13 @@ class Interruptions:
             self.made.append((found, what))
 
     def each_was_made_at(self, moments: Iterable[Moment]) -> None:
-        made = {moment for moment, _ in self.made}
-        lacking = [self.upgrade.named(moment) for moment in moments if moment not in made]
+        """And at each step in each way that was tried there, in one of its stages at least."""
+        there = {moment for moment, _ in self.made}
+        lacking = [self.upgrade.named(moment) for moment in moments if moment not in there]
         assert lacking == [], f"nothing came at {lacking}: {self}"
+        made, missed = ({(moment.step, what) for moment, what in found} for found in (self.made, self.missed))
+        assert {step for step, _ in made} == set(range(len(self.upgrade.steps))), f"a step was not interrupted: {self}"
+        assert missed <= made, f"a step was not interrupted in each way: {self}"
 
     def __str__(self) -> str:
         made = [f"{what} at {self.upgrade.named(moment)}" for moment, what in self.made]

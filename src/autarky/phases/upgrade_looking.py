@@ -36,7 +36,7 @@ from autarky.phases.context import Context
 from autarky.phases.hosts import observe, refuse_foreign_hosts
 from autarky.phases.labelled import find_labelled
 from autarky.phases.prepare import CTR, present_images
-from autarky.phases.version_check import kubelets_on
+from autarky.phases.version_check import newest_kubelet
 from autarky.ports import Host, Object
 from autarky.render import crds
 
@@ -220,7 +220,7 @@ async def _seen_on(host: Host) -> tuple[Seen, Sequence[Container]]:
         standbys[component] = Standby(current, previous, revisions, bool(activations), component in outdated)
     containers = await _containers(host, images)
     runs = frozenset(one.version for one in containers if one.version is not None)
-    return Seen(standbys, runs, max(await kubelets_on(host), default=None)), containers
+    return Seen(standbys, runs, await newest_kubelet(host)), containers
 
 
 async def _previous(host: Host, component: str) -> str | None:
@@ -345,8 +345,8 @@ async def _workers(context: Context) -> dict[str, Version]:
 
     async def ask(node: Node) -> None:
         with suppress(AutarkyError):
-            if found_there := await kubelets_on(context.host(node)):
-                found[node.name] = max(found_there)
+            if (version := await newest_kubelet(context.host(node))) is not None:
+                found[node.name] = version
 
     with suppress(TimeoutError):
         async with asyncio.timeout(WORKERS_SECONDS), asyncio.TaskGroup() as group:

@@ -174,11 +174,11 @@ async def kubelet_version(host: Host) -> str | None:
     return said.text.split()[-1] if said.status == 0 and said.text else None
 
 
-async def kubelets_on(host: Host) -> list[Version]:
-    """The host's kubelet, and the one of level 0 that is in force there, as far as they are known."""
+async def newest_kubelet(host: Host) -> Version | None:
+    """Of the host's kubelet, and the one of level 0 that is in force there, as far as they are known."""
     noted = await asyncio.gather(*(host.read(path) for path in (hosted_files.HOSTED, slots.BOOT_FILE, _UPTIME)))
     found = (reported.parsed(await kubelet_version(host)), _hosted_kubelet(*(content or b"" for content in noted)))
-    return [version for version in found if version is not None]
+    return max((version for version in found if version is not None), default=None)
 
 
 def _hosted_kubelet(content: bytes, boot: bytes, uptime: bytes) -> Version | None:
