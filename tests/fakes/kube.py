@@ -44,6 +44,11 @@ class _Change:
     after: Object | None
 
 
+_MOMENT = 0.001
+"""Seconds. A timer fires within the resolution of its loop's clock, and what is left then would be waited for without
+an end: a clock that goes only while nobody waits for less than that would stand still."""
+
+
 @dataclass(slots=True)
 class FakeKube:
     outage: str | None = None
@@ -151,7 +156,7 @@ class FakeKube:
                     if event is not None:
                         yield event
             left = end - asyncio.get_running_loop().time()
-            if left <= 0:
+            if left <= _MOMENT:
                 return
             await self._change(left)
             self._check_outage()

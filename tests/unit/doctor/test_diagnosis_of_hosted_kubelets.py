@@ -282,7 +282,8 @@ def test_two_of_which_none_waits_for_the_lock_are_named_with_the_api_or_without(
 )
 def test_without_the_hosts_the_hosted_one_has_no_standby(other: dict[str, str], runs: bool) -> None:
     host = replace(UP, hosted={**RUNS, **other})
-    lacks, down = ("its kubelet has no standby", "on n1: systemctl start kubelet"), "kubelet does not run"
+    start = "on n1: systemctl start kubelet; if it does not stay up: journalctl -u kubelet"
+    lacks, down = ("its kubelet has no standby", start), "kubelet does not run"
     said = by_host(host, active=False)
     assert (said[0] == lacks) if runs else (said[0][0] == down)
     assert by_host(host) == []

@@ -21,7 +21,8 @@ hung_seconds=@HUNG_SECONDS@ # without an answer
 start_seconds=@START_SECONDS@ # for a kubelet of the host's that has just been started
 forget_seconds=@FORGET_SECONDS@ # after which an exit does not count any more
 pod=${POD_UID-} init=${1-} exits=0 child="" held="" state="" why="" told=0 looked=0 asked=0 well=0 two=""
-watched="" host_since=0 host_well=0 host_patience=0
+watched="" host_since=0 host_well=0 host_patience=0 waits="" absent=0
+most_absent=10 # looks at which the host's kubelet does not run
 
 # --- files, processes and systemd ---
 
@@ -45,8 +46,9 @@ pause() { sleep "$1" 9>&- & wait $!; }
 tell() {
 	clock
 	state=$1 why=${2-} told=$now
-	printf 'boot %s\npod %s\ntry %s\nversion %s\nstate %s\nuptime %s\nwhy %s\n' \
-		"$boot" "$pod" "$try" "$version" "$state" "$told" "$why" >"$dir/.hosted" && mv -T "$dir/.hosted" "$dir/hosted"
+	printf 'boot %s\npod %s\ntry %s\nversion %s\nstate %s\nuptime %s\nbehind %s\nwhy %s\n' \
+		"$boot" "$pod" "$try" "$version" "$state" "$told" "$waits" "$why" >"$dir/.hosted" &&
+		mv -T "$dir/.hosted" "$dir/hosted"
 }
 
 # Of a pod that outlives a restart of the machine, the number may be the same in both boots.
@@ -94,6 +96,7 @@ make_lock() {
 
 holds() { [ "$("$slots" lock "$1" 9>&-)" = held ]; }
 awaits() { [ "$("$slots" lock "$1" 9>&-)" = awaited ]; }
+comes_to_lock() { [ -n "$("$slots" lock "$1" 9>&-)" ]; }
 
 # Somebody else has the lock, or it was taken away in spite of its mount: another file is the lock, and the host's
 # kubelet has it. Nobody holds on to the former one but a stranger.
@@ -110,18 +113,23 @@ renew_lock() {
 
 # The host's kubelet waits for nobody's lock where it has been started before there was one.
 host_has_lock() {
-	make_lock && host || return 1
-	if holds "$host_pid"; then return 0; fi
+	absent=0
+	make_lock || return 1
+	if host && holds "$host_pid"; then return 0; fi
 	is_coming || unit restart kubelet
 	clock
 	end=$((now + 20)) most=$((now + start_seconds))
 	until host && holds "$host_pid"; do
 		clock
-		[ "$now" -lt "$end" ] || { [ "$now" -lt "$most" ] && is_coming; } || return 1
+		if host_is_gone || ! { [ "$now" -lt "$end" ] || { [ "$now" -lt "$most" ] && is_coming; }; }; then return 1; fi
 		beat
 		pause 0.2
 	done
 }
+
+# It exits whenever it is started: nobody has the lock, and without the pod's the node would have no kubelet at all. If
+# it comes after all, it waits.
+host_is_gone() { [ "$host_pid" != 0 ] || absent=$((absent + 1)); [ "$absent" -ge "$most_absent" ]; }
 
 # Whether it is to come to the lock, and has not opened it yet, nor a former one: on a slow machine that takes long.
 is_coming() {
@@ -151,13 +159,15 @@ await() {
 
 # 1: it ended, or does not start. 2: it may not go on, and has done nothing wrong. So do the next two.
 take_over() {
-	host_has_lock || renew_lock "the host's kubelet does not get it"
-	host_has_lock || { why="the host's kubelet does not get the lock $lock"; return 1; }
+	if ! host_has_lock && ! host_is_gone; then
+		renew_lock "the host's kubelet does not get it"
+		host_has_lock || host_is_gone || { why="the host's kubelet does not get the lock $lock"; return 1; }
+	fi
 	"$slots" start hosted "/proc/$init/root$image_path" 9>&- &
 	child=$!
 	echo "$child" >"$run/kubelet-hosted"
 	tell proving
-	wait_until 30 awaits "$child" || { why="it did not come to wait for the lock"; return 1; }
+	wait_until 30 comes_to_lock "$child" || { why="it did not come to wait for the lock"; return 1; }
 	is_free || return 2
 	clock
 	since=$now
@@ -189,7 +199,7 @@ prove() {
 	last=$since until=$((since + limit)) most=$((since + ceiling)) well=$now asked=0
 	while :; do
 		if has_ended; then why="it has exited"; return 1; fi
-		is_free || return 2
+		if steps_aside; then return 2; fi
 		clock
 		if hangs; then return 1; fi
 		case "$(verdict)" in
@@ -217,7 +227,7 @@ is_heard() {
 look_after() {
 	while :; do
 		if has_ended; then why="it has exited"; return 1; fi
-		is_free || return 2
+		if steps_aside; then return 2; fi
 		if [ "$(verdict)" = leave ]; then
 			if host_waits; then return 2; fi
 			[ -n "$why" ] || tell "$state" "the host's kubelet does not wait for the lock"
@@ -233,6 +243,9 @@ look_after() {
 
 # Where it does not, one that may not be in force any more stays: no kubelet would be worse.
 host_waits() { host && awaits "$host_pid"; }
+
+# For a change of the host's generation, which waits as well where nobody would be in force then.
+steps_aside() { ! is_free && host_waits; }
 
 # One that has not answered for too long is ended, with no time for that, which it would not use.
 hangs() {
@@ -260,13 +273,14 @@ end_child() {
 # The host's kubelet can be relied on: one that somebody has stopped is started; while the pod's is in force it waits for
 # the lock, and else it has it, and answers. One that has just been started has more time for that.
 watch_host() {
-	host || { start_host; return 0; }
+	host || { [ "$host_pid" != 0 ] || waits_now no; start_host; return 0; }
+	if awaits "$host_pid"; then waits_now yes; else waits_now no; fi
 	[ "$host_pid" = "$watched" ] || watched=$host_pid host_since=$now host_well=$now host_patience=$start_seconds
 	if is_stopped "$host_pid"; then unit kill --signal=KILL kubelet; fi
-	waits=no
-	if awaits "$host_pid"; then waits=yes; fi
 	if has_ended; then watch_in_force; else watch_waiting; fi
 }
+
+waits_now() { [ "$waits" = "$1" ] || { waits=$1 && tell "$state" "$why"; }; }
 
 # systemd does so itself with one that has ended.
 start_host() { case "$(unit is-active kubelet)" in inactive | failed) unit --no-block start kubelet ;; esac; }

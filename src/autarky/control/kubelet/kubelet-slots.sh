@@ -197,7 +197,14 @@ runtime_starts() {
 may_begin() {
 	is_name "$order" && is_name "$generation" && is_number "$limit" && is_number "$asked" &&
 		[ "$limit" -ge "${limits% *}" ] && [ "$limit" -le "${limits#* }" ] && [ "$(value ask boot)" = "$boot" ] &&
-		[ "$asked" -le "$now" ] && [ $((now - asked)) -le "$ask_seconds" ] && [ "$order" != "$(value result order)" ]
+		[ "$asked" -le "$now" ] && [ $((now - asked)) -le "$ask_seconds" ] && [ "$order" != "$(value result order)" ] &&
+		is_backed
+}
+
+# Whether the host's kubelet would be in force without that of a pod: a trial begins with the end of that one.
+is_backed() {
+	hosted || return 0
+	host=$(unit show kubelet --property=MainPID --value) && is_number "$host" && [ "$(lock_of "$host")" = awaited ]
 }
 
 forth() {
@@ -324,7 +331,7 @@ is_given_certificates() {
 
 switch() {
 	! under_trial || { echo "$order is under trial" >&2; return 1; }
-	! hosted || { echo "the kubelet of a pod runs, with the current generation's settings" >&2; return 1; }
+	! hosted || { echo "the kubelet of a pod runs with the current one: end it first, by \`$0 aside\`" >&2; return 1; }
 	is_complete "$1" || { echo "the generation $1 is not complete" >&2; return 1; }
 	former=$(readlink "$dir/current") || former=$1
 	[ "$former" = "$1" ] || point previous "$former" || return 1

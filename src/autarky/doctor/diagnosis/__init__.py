@@ -206,8 +206,9 @@ def _host(node: NodeEvidence) -> Iterator[Finding]:
     for unit in ("containerd", "kubelet"):
         if not node.units.get(unit, True):
             if unit == "kubelet" and runs_hosted(node.kubelet):
-                seen = "kubelet.service is not active; the hosted one is in force"
-                yield Finding(node.name, "its kubelet has no standby", seen, f"on {node.name}: systemctl start kubelet")
+                seen = "kubelet.service is not active; the hosted one is in force, and no other change begins"
+                start = "systemctl start kubelet; if it does not stay up: journalctl -u kubelet"
+                yield Finding(node.name, "its kubelet has no standby", seen, f"on {node.name}: {start}")
                 return
             what = f"{unit} does not run"
             yield Finding(node.name, what, f"{unit}.service is not active", f"autarky logs {unit} --node {node.name}")

@@ -14,6 +14,7 @@ from autarky.control.kubelet.decide.observed import Other
 from autarky.control.kubelet.decide.order import Target
 from autarky.control.kubelet.decide.pools import Drain
 from autarky.control.kubelet.decide.report import State
+from autarky.control.kubelet.manifests import files
 from autarky.control.kubelet.node.change import ASK_AGAIN_SECONDS, REST_SECONDS, WORK_SECONDS
 from autarky.control.kubelet.node.draining import CORDON, own_pod, own_pods
 from autarky.control.kubelet.node.observing import Observing
@@ -39,14 +40,19 @@ from unit.control.kubelet.node_scene import (
 )
 from unit.control.kubelet.staging_scene import generations
 
+IN_FORCE: dict[str, object] = {"pod": "b3f1", "try": 1, "version": V37, "state": "proven", "why": ""}
+
 # --- what is waited for ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("other", Other)
 async def test_nothing_begins_beside_what_else_is_at_work(host: Host, other: Other) -> None:
-    busy = [True]
+    busy, supervisor = [True], host.root / "kubelet/hosted"
+    in_force = IN_FORCE | {"boot": host.boot, "uptime": int(host.clock.now)}
     if other is Other.UP:
         (host.root / "state/kubelet-former.json").write_text("{}")
+    elif other is Other.HOSTED:
+        supervisor.write_bytes(files.written(in_force | {"behind": "no"}))
     else:
         host.works[other] = lambda: bool(busy)
     host.gets(an_order())
@@ -55,6 +61,8 @@ async def test_nothing_begins_beside_what_else_is_at_work(host: Host, other: Oth
     assert (host.report.why, asked(host)) == (other.value, False)
     busy.clear()
     (host.root / "state/kubelet-former.json").unlink(missing_ok=True)
+    if other is Other.HOSTED:
+        supervisor.write_bytes(files.written(in_force | {"behind": "yes"}))
     await until_asked(host)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from autarky.control.kubelet.manifests import files
 from unit.control.kubelet.hosted_scene import (
     MOST_NOBODY_SECONDS,
     NAMESPACE,
@@ -78,6 +79,7 @@ def test_it_takes_over_and_the_hosts_waits_for_the_lock(scene: Scene) -> None:
     said = scene.said
     assert began <= int(said.pop("try")) <= int(said.pop("uptime")) <= uptime()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert said.pop("behind") in ("yes", "no"), "no, until it has looked again"
     assert said == {"boot": boot, "pod": POD, "version": VERSION, "state": "proven", "why": ""}
     until(lambda: states(scene) == ["waiting", "proving", "proven"])
     arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
@@ -486,3 +488,58 @@ def test_one_that_answers_elsewhere_is_not(scene: Scene, argument: str) -> None:
     until(lambda: scene.state == "waiting")
     time.sleep(9)
     assert scene.systemd.calls == []
+
+
+# --- the host's, where it does not start -------------------------------------------------------------------------
+
+
+def breaks(scene: Scene) -> None:
+    """The host's, behind the pod's in force: as by a drop-in of somebody's."""
+    scene.mark("exits-host")
+    scene.systemd.kill(signal.SIGKILL)
+    until(lambda: scene.said["behind"] == "no")
+
+
+def test_it_says_whether_the_hosts_waits_behind_it(scene: Scene) -> None:
+    scene.takes_over()
+    until(lambda: scene.said["behind"] == "yes")
+    breaks(scene)
+    (scene.world / "exits-host").unlink()
+    until(lambda: scene.said["behind"] == "yes")
+
+
+def test_no_change_of_the_hosts_generation_ends_it_where_no_kubelet_would_be_left(scene: Scene) -> None:
+    pid = scene.takes_over()
+    breaks(scene)
+    scene.generation("next", "--v=3\n")
+    order = {"order": "0" * 16, "generation": "next", "boot": scene.said["boot"], "limit": files.LEAST_SECONDS, "uptime": uptime()}
+    (scene.kubelets / "ask").write_bytes(files.written(order))
+    time.sleep(3)  # the supervisor sees it
+    slots(scene, "carry-out")
+    assert not (scene.kubelets / "ask").exists(), "it is dropped, and nothing has been tried"
+    assert (scene.in_force, scene.state, (scene.kubelets / "current").readlink().name) == (pid, "proven", "now")
+    (scene.world / "exits-host").unlink()
+    until(lambda: scene.is_parked(scene.systemd.pid))
+    (scene.kubelets / "ask").write_bytes(files.written(order | {"uptime": uptime()}))
+    argv = [str(scene.root / "slots"), "carry-out"]
+    with subprocess.Popen(argv, env=scene.environment, start_new_session=True) as script:
+        try:
+            until((scene.kubelets / "trial").exists)
+            until(lambda: (scene.kubelets / "current").readlink().name == "next")
+        finally:
+            os.killpg(script.pid, signal.SIGKILL)
+
+
+def test_where_the_hosts_does_not_start_it_starts_without_it(scene: Scene) -> None:
+    first = scene.takes_over()
+    breaks(scene)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: scene.in_force not in (0, first), 60)
+    until(lambda: scene.state == "proven")
+    assert scene.in_force == int((scene.root / "run/kubelet-hosted").read_text())
+    (scene.world / "exits-host").unlink()
+    until(scene.is_hosted)
+
+
+def slots(scene: Scene, *arguments: str) -> None:
+    subprocess.run([scene.root / "slots", *arguments], env=scene.environment, check=True, timeout=60)

@@ -46,13 +46,14 @@ _NUMBER: Final = re.compile("[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """What the supervisor says. number: of the try."""
+    """What the supervisor says. number: of the try. alone: the host's kubelet does not wait behind it."""
 
     pod: str
     number: int
     version: Version
     state: State
     why: str = ""
+    alone: bool = False
 
     @property
     def trial(self) -> str:
@@ -61,6 +62,11 @@ class Hosted:
     @property
     def is_in_force(self) -> bool:
         return self.state in (State.PROVING, State.PROVEN)
+
+    @property
+    def is_all_there_is(self) -> bool:
+        """Whether the node would have no kubelet without it."""
+        return self.is_in_force and self.alone
 
 
 def said(values: Mapping[str, str] | None, boot: str | None, uptime: int) -> Hosted | None:
@@ -72,7 +78,8 @@ def said(values: Mapping[str, str] | None, boot: str | None, uptime: int) -> Hos
         if uptime - _number(values["uptime"]) > STALE_SECONDS:
             return None
         pod, version = fitting(POD, values["pod"]), fields.version(values["version"])
-        return Hosted(pod, _number(values["try"]), version, State(values["state"]), plain(values.get("why", "")))
+        state, why, alone = State(values["state"]), plain(values.get("why", "")), values.get("behind") == "no"
+        return Hosted(pod, _number(values["try"]), version, state, why, alone)
     except NOT_UNDERSTOOD:
         return None
 

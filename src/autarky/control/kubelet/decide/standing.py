@@ -91,13 +91,15 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """written: node → the order that was written and has not been seen on it since. turns: node → since when (monotonic
-    seconds) it has its turn. watched: orders that were seen under way. ready: order that is done → since when its node
+    """written: node → the order that was written and has not been seen on it since. turns: the nodes that have theirs.
+    began: node → (the operator's order that it has had its turn by, "" for none; since when, in monotonic seconds): who
+    says that it has ended, and then that it has not, gets no more time by the same order. watched: orders that were seen under way. ready: order that is done → since when its node
     is Ready without a break. steady: those whose nodes were that for long enough. first: the workers that control nodes
     let go first; None where there are none."""
 
     written: Mapping[str, Order] = field(default_factory=dict)
-    turns: Mapping[str, float] = field(default_factory=dict)
+    turns: frozenset[str] = frozenset()
+    began: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     watched: frozenset[str] = frozenset()
     ready: Mapping[str, float] = field(default_factory=dict)
     steady: frozenset[str] = frozenset()
@@ -177,7 +179,7 @@ def place_of(node: Node, seen: Situation, memory: Memory, now: float) -> Place:
     number = min(MOST_NUMBER, 1 + max(0 if one is None else one.number for one in (node.order, report)))
     # After a way back a Node shows for a moment still what was tried, and its agent knows better.
     goes_down = seen.is_above(node.runs) or (report is not None and seen.is_above(report.version))
-    late = not node.control and now - memory.turns.get(node.name, now) >= LATE_SECONDS + node.pool.drain_seconds
+    late = not node.control and now - begun(node, memory, now) >= LATE_SECONDS + node.pool.drain_seconds
     claimed = not node.control and not seen.is_above(node.runs)
     place = Place(node, Standing.WAITS, number, goes_down=goes_down, late=late, claimed=claimed)
     if order is None and report is not None and report.state is not None and not report.is_final:
@@ -189,6 +191,17 @@ def place_of(node: Node, seen: Situation, memory: Memory, now: float) -> Place:
     if has(node, request.target):
         return replace(place, standing=Standing.DONE)
     return place if order is None or report is None else _after(place, order, report, request)
+
+
+def begun(node: Node, memory: Memory, now: float) -> float:
+    """Since when it has had its turn without a break, or by the operator's order that is on it; `now` for neither."""
+    order, since = memory.began.get(node.name, ("", now))
+    return since if node.name in memory.turns or order == order_on(node) else now
+
+
+def order_on(node: Node) -> str:
+    """The operator's, which workers cannot change; whatever its node has come to, as it says."""
+    return "" if node.order is None else node.order.id
 
 
 def _removed(request: Request | None, report: Report | None) -> Order | None:
@@ -263,13 +276,16 @@ def with_stopped(places: Sequence[Place]) -> list[Place]:
     return [replace(one, stopped=True) if one.node.name in stopped else one for one in places]
 
 
-def not_serving(others: Sequence[Node]) -> str:
+def not_serving(others: Sequence[Node], *, goes_down: bool = False) -> str:
     """Why no control node's kubelet changes beside these control nodes; empty where one may. All have to serve. One
     that is away may be so for ever, and is left out while more than half of all serve then, with the one that changes,
     as etcd's quorum wants: a kubelet's restart touches no pod. One that harms pods may cost that quorum until it has
-    gone back; that it worked on another node before is not asked."""
+    gone back; that it worked on another node before is not asked.
+
+    goes_down: the control plane waits for that one before it goes down a minor. Then one that is there and does not
+    serve is left out as well: what it runs may be what is to be taken back."""
     silent = [one for one in others if one.serves is not True]
-    present = [one for one in silent if not one.away]
+    present = [] if goes_down else [one for one in silent if not one.away]
     serving = len(others) - len(silent)
     if silent and (present or serving < 1 or 2 * (serving + 1) <= len(others) + 1):
         return f"control node {some(one.name for one in present or silent)} is not seen to serve"

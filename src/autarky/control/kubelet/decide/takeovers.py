@@ -32,6 +32,7 @@ from autarky.control.kubelet.decide.beside import Once
 from autarky.control.kubelet.decide.hosted_report import Report, State
 from autarky.control.kubelet.decide.standing import HELD_SECONDS, Node, not_serving
 from autarky.control.kubelet.manifests import files
+from autarky.control.rollout.decide.failures import EXPIRES_SECONDS, delay_after
 from autarky.control.upgrade.decide.absent import Lacking
 from autarky.model.versions import Version
 
@@ -131,6 +132,25 @@ def is_behind(image: str, wanted: Version) -> bool:
     repository, or with a tag that is no version, is somebody's own."""
     has = image_version(image)
     return has not in (None, wanted) and image == f"{files.IMAGE}:{has}"
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How often the DaemonSet's image was set to that version within EXPIRES_SECONDS of the time before, and when
+    (monotonic seconds) last. A tool that keeps it at something else would have each node hand over all the time."""
+
+    version: Version
+    times: int
+    last: float
+
+    def again_at(self) -> float:
+        return self.last + delay_after(self.times)
+
+
+def set_once_more(before: Following | None, version: Version, now: float) -> Following:
+    if before is None or before.version != version or now - before.last >= EXPIRES_SECONDS:
+        return Following(version, 1, now)
+    return Following(version, before.times + 1, now)
 
 
 def hosts_first(

@@ -9,8 +9,8 @@ Invariants:
   changed and has not been Ready for STEADY_SECONDS since; of control nodes one in the cluster, and only while the
   others serve (`not_serving`) and nothing else is at work on the control plane;
 - a control node whose order has not ended keeps its turn, also while it is off: nobody knows what has become of it. A
-  worker loses it after LATE_SECONDS; going up, a pool goes on without `atOnce` of these only: a kubelet that takes its
-  machine with it does not take them all;
+  worker loses it after LATE_SECONDS, which count by the operator's order, whatever its node reports meanwhile; going
+  up, a pool goes on without `atOnce` of these only: a kubelet that takes its machine with it does not take them all;
 - a kubelet of a worker that went back stops the workers of its pool and of those that do not come before it, until
   something else is wanted of it, or a person asks again. One that was refused stops nobody: nothing was changed, and
   why may be a tenant's budget. Of a control node either stops all, control nodes and workers alike;
@@ -22,12 +22,13 @@ Invariants:
 
 On the way down a minor the control plane waits for the kubelets. There all pools go side by side, no worker stops
 another one, and whoever is late has lost its turn: else a worker, which may be an attacker's, could block the way back
-of all. Control nodes are trusted, and waited for.
+of all. Control nodes are trusted, and waited for; but one on which no API server serves keeps no other one from going
+down while most serve, since what it runs may be what is to be taken back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autarky.control.common.shapes import MOST_NAMED, some
@@ -43,10 +44,12 @@ from autarky.control.kubelet.decide.standing import (
     Place,
     Situation,
     Standing,
+    begun,
     current,
     is_done,
     is_over,
     not_serving,
+    order_on,
     place_of,
     stoppers,
     with_stopped,
@@ -129,8 +132,9 @@ def decide(seen: Situation, memory: Memory, now: float) -> Decision:
         beside.give(_given(place))
     places = beside.places
     written = {**memory.written, **{write.node: write.order for write in writes}}
-    have = [place.node.name for place in places if place.standing is Standing.HAS_TURN]
-    memory = replace(memory, written=written, turns={name: memory.turns.get(name, now) for name in have})
+    have = frozenset(place.node.name for place in places if place.standing is Standing.HAS_TURN)
+    nodes = [replace(node, order=written.get(node.name, node.order)) for node in nodes]
+    memory = replace(memory, written=written, turns=have, began=_begun(nodes, have, memory, now))
     return Decision(
         memory,
         seen.lowest,
@@ -187,6 +191,12 @@ def _with_times(nodes: Iterable[Node], seen: Situation, memory: Memory, now: flo
     return replace(memory, watched=frozenset(watched), ready=ready, steady=frozenset(steady))
 
 
+def _begun(nodes: Iterable[Node], have: Collection[str], memory: Memory, now: float) -> dict[str, tuple[str, float]]:
+    """have: those that have their turn."""
+    known = {node.name: (order_on(node), begun(node, memory, now)) for node in nodes}
+    return {name: one for name, one in known.items() if name in have or memory.began.get(name) == one}
+
+
 def _with_first(places: Sequence[Place], memory: Memory, now: float, *, stand_still: bool) -> tuple[Memory, bool]:
     """And whether control nodes let them go first still. stand_still: nobody gets a turn, for no fault of theirs."""
     control = [one for one in places if one.node.control and one.standing is Standing.WAITS]
@@ -219,7 +229,7 @@ def _against(place: Place, beside: Beside, seen: Situation, *, held: bool) -> st
         return f"{stops} failed before"
     return (
         _against_turn(place, beside, held=held)
-        or (_against_control_node(beside.control_nodes(place), seen) if place.node.control else "")
+        or (_against_control_node(place, beside.control_nodes(place), seen) if place.node.control else "")
         or _against_drain(place, beside, seen)
     )
 
@@ -249,10 +259,10 @@ def _against_drain(place: Place, beside: Beside, seen: Situation) -> str:
     return f"{able} cannot take its pods now" if able else ""
 
 
-def _against_control_node(control: Sequence[Place], seen: Situation) -> str:
-    if turns := [one for one in control if one.standing is Standing.HAS_TURN]:
+def _against_control_node(place: Place, others: Sequence[Place], seen: Situation) -> str:
+    if turns := [one for one in others if one.standing is Standing.HAS_TURN]:
         return f"control node {_names(turns)} has its turn"
-    return not_serving([one.node for one in control]) or seen.busy
+    return not_serving([one.node for one in others], goes_down=place.goes_down) or seen.busy
 
 
 def _names(places: Iterable[Place]) -> str:

@@ -40,6 +40,7 @@ from autarky.control.kubelet.decide.report import Report, State
 from autarky.control.kubelet.node import preparing, telling
 from autarky.control.kubelet.node.at_work import at_work
 from autarky.control.kubelet.node.draining import Draining
+from autarky.control.kubelet.node.hosted_files import HostedFiles
 from autarky.control.kubelet.node.observing import LOOK_SECONDS, Observing
 from autarky.control.kubelet.node.on_disk import Found, KubeletFiles
 from autarky.control.kubelet.node.staging import NoRoom, Staging
@@ -136,7 +137,7 @@ class KubeletChange(Controller):
             order=order,
             disk=disk,
             boot=self.boot() or "",
-            others=at_work({Other.UP: self.files.is_changed_by_up, **self.works}),
+            others=at_work({Other.UP: self.files.is_changed_by_up, Other.HOSTED: self._is_all_there_is, **self.works}),
             runs=kubelet_of(node),
             control=node is not None and CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {}),
             ended=said.order if said is not None and said.is_final else "",
@@ -162,6 +163,11 @@ class KubeletChange(Controller):
             return Staged(name)
         trouble, full = (why if name == order.id else "" for name, why in (self._trouble, self._full))
         return Staged(trouble=trouble, full=full, free=self._staging.free(self._staging.root))
+
+    def _is_all_there_is(self) -> bool:
+        """Whether a hosted kubelet is, which a trial of the host's would end. OSError."""
+        one = HostedFiles(self.files).read(self.boot(), self.uptime())
+        return one is not None and one.is_all_there_is
 
     async def _healthy(self) -> bool | None:
         port = self.files.health_port()

@@ -5,7 +5,8 @@ the resourceVersion that was decided on. It runs after `kubelets` in a pass, and
 there; where that was nothing, it does nothing.
 
 The image follows the wanted version where kubelets do, once no host's kubelet is to change any more, up and down. What
-was rolled back at that version stays back until somebody asks for it (docs/operator.md).
+was rolled back at that version stays back until somebody asks for it (docs/operator.md). Where another tool keeps the
+image at something else, each time is later than the one before (`takeovers.Following`).
 
 Danger: what nodes report is a possibly compromised machine's word; `decide` reads it, nothing here believes it.
 """
@@ -41,6 +42,8 @@ LOOK_SECONDS, WAIT_SECONDS = 1.0, 10.0
 """Between two looks while a trial is under way, or where a Node was not written, as in `kubelets`; while somebody
 waits for something else."""
 SUBJECT = "image"
+FOUGHT_TIMES = 3
+"""So often the image was set within an hour each: then somebody else sets it, too, and the status says so."""
 
 
 @dataclass(slots=True)
@@ -64,6 +67,7 @@ class HostedKubelets(ClusterController):
     _memory: takeovers.Memory = field(default_factory=takeovers.Memory, init=False)
     _lacking: Lacking | None = field(default=None, init=False)
     """The workers that the image has waited for."""
+    _following: takeovers.Following | None = field(default=None, init=False)
     _refused: bool = field(default=False, init=False)
     """Whether a turn was neither given nor taken back though it should be."""
     _ended: frozenset[str] | None = field(default=None, init=False)
@@ -191,8 +195,11 @@ class HostedKubelets(ClusterController):
             return f"the kubelets of {some(first)} come first"
         if KUBELET not in self.rollouts.kept:
             return "it is not known yet whether that was rolled back before"
-        failure = self._rolled_back(live, version)
-        return f"that was rolled back: {failure.sentence}" if failure is not None else ""
+        if (failure := self._rolled_back(live, version)) is not None:
+            return f"that was rolled back: {failure.sentence}"
+        before = self._following
+        early = before is not None and before.version == version and now < before.again_at()
+        return "it was set to something else each time" if early else ""
 
     def _rolled_back(self, live: Object, version: Version) -> Failure | None:
         """What broke the skew is judged against the versions that run then."""
@@ -202,9 +209,14 @@ class HostedKubelets(ClusterController):
 
     def _behind(self, plane: Object, version: Version) -> str:
         """For as long as nobody asks for it again."""
-        live = self._workload()
-        if live is None or not self._is_to_follow(plane, live, version) or self._rolled_back(live, version) is None:
+        live, before = self._workload(), self._following
+        if live is None or not self._is_to_follow(plane, live, version):
             return ""
+        if self._rolled_back(live, version) is None:
+            if before is None or before.version != version or before.times < FOUGHT_TIMES:
+                return ""
+            leave = "have that stop, or leave it to that with `spec.kubelets.follow: false`"
+            return f"the hosted kubelets do not keep {version}: somebody sets ds/{KUBELET} to another image: {leave}"
         command = f"kubectl -n kube-system annotate ds/{KUBELET} {TRY_AGAIN}=now"
         return f"the hosted kubelets do not get {version}: it was rolled back; to try again: {command}"
 
@@ -218,6 +230,7 @@ class HostedKubelets(ClusterController):
             await self.kube.replace({**changed, "spec": {**live["spec"], "template": template}})
         except Conflict:
             return
+        self._following = takeovers.set_once_more(self._following, version, self.clock.monotonic())
         self.tell(f"the DaemonSet follows to {version}", SUBJECT)
         token = f"{version}-{live['metadata'].get('generation', 0)}"
         message = f"The hosted kubelet follows the control plane to {version}."

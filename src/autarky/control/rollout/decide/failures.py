@@ -23,6 +23,11 @@ TRY_AGAIN = "autarky.dev/try-again"
 """Annotation of a workload, with any value: its rollbacks are forgotten, and the annotation is removed."""
 
 
+def delay_after(times: int) -> float:
+    """Seconds for which what was undone so many times stays before it is undone once more."""
+    return 0.0 if times <= 1 else float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(times - 2, 10)))
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A revision that was rolled back: how often, and why the last time. never_ran: none of its containers was ever
@@ -45,9 +50,7 @@ class Failure:
     @property
     def delay(self) -> float:
         """Minimum seconds for which it stays when it is applied again."""
-        if self.count <= 1:
-            return 0.0
-        return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self.count - 2, 10)))
+        return delay_after(self.count)
 
     def again(self, workload: str) -> str:
         """What happens when it is applied again, and the command to have it tried. `workload`: as kubectl takes it

@@ -12,6 +12,7 @@ from autarky.control.kubelet.decide.pools import Drain, Pool
 from autarky.control.kubelet.decide.report import State
 from autarky.control.kubelet.decide.standing import MOST_ATTEMPTS
 from autarky.control.kubelet.decide.turns import STEADY_SECONDS
+from autarky.model.versions import Version
 from unit.control.kubelet.decide.turns_scene import (
     CONTROL,
     FAILED,
@@ -194,6 +195,22 @@ def test_a_control_node_goes_only_while_every_other_one_serves(serves):
     assert given(decision) == []
     assert decision.waits == {"c1": "control node c2 is not seen to serve"}
     assert given(turns(node("c1", serves=serves), node("c2", V37))) == ["c1"], "of itself nobody asks that"
+
+
+@pytest.mark.parametrize("serves", [False, None])
+def test_on_the_way_down_one_that_does_not_serve_keeps_no_other_one_while_most_do(serves):
+    """What it runs may be what is to be taken back."""
+    silent = node("c3", V37, V36, serves=serves)
+    decision = turns(down("c1"), down("c2"), silent, lowest=V36, moves=True)
+    assert given(decision) == ["c1"]
+    assert given(turns(down("c1"), silent, lowest=V36, moves=True)) == ["c3"], "of itself nobody asks that"
+    alone = turns(down("c1"), replace(silent, ready=False), lowest=V36, moves=True)
+    assert (given(alone), alone.waits["c1"]) == ([], "control node c3 is not seen to serve"), "it is half of them"
+    two = turns(down("c1"), down("c2", serves=serves), silent, lowest=V36, moves=True)
+    assert "c1" not in given(two)
+    patch = replace(node("c1", V36), wanted=target("c1", Version(1, 36, 5)))
+    c3 = node("c3", V36, V36, serves=serves)
+    assert given(turns(patch, node("c2", V36, V36), c3, lowest=V36)) == [], "nor is it so else"
 
 
 def test_nor_while_something_else_is_at_work_on_the_control_plane():

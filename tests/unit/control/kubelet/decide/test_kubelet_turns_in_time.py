@@ -200,6 +200,18 @@ def test_a_worker_that_does_not_end_loses_its_turn_after_long():
     assert given(turns(up, node("w2"), memory=memory, now=LATE)) == ["w2"]
 
 
+def test_a_worker_that_reports_an_end_and_then_none_gets_no_more_time_by_the_same_order():
+    memory = turns(ordered(down("w1"), State.PROVING), down("w2", ready=False), lowest=V36, moves=True).memory
+    for second in range(int(LATE)):
+        said = State.WENT_BACK if second % 50 == 49 else State.PROVING
+        liar = ordered(down("w1"), said)
+        memory = turns(liar, down("w2", ready=False), memory=memory, now=100.0 + second, lowest=V36, moves=True).memory
+    liar = ordered(down("w1"), State.PROVING)
+    assert given(turns(liar, down("w2"), memory=memory, now=LATE, lowest=V36, moves=True)) == ["w2"]
+    other = replace(liar, order=made(request(liar), 2))
+    assert given(turns(other, down("w2"), memory=memory, now=LATE, lowest=V36, moves=True)) == [], "the operator's own"
+
+
 def test_going_up_a_pool_goes_on_without_one_that_is_late_and_not_without_two():
     """A kubelet that takes its machine with it does not take them all; going down nobody waits for them."""
     silent = [ordered(node("w1"), State.STAGING), ordered(node("w2"), State.STAGING)]

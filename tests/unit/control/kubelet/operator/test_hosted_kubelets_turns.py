@@ -15,7 +15,7 @@ from autarky.control.kubelet.decide import hosted_report
 from autarky.control.kubelet.decide.hosted_report import TURN, Report, State
 from autarky.control.kubelet.decide.report import State as OfOrder
 from autarky.control.kubelet.decide.telling import Hosted as ToldOfHosted
-from autarky.control.kubelet.operator.hosted import HostedKubelets
+from autarky.control.kubelet.operator.hosted import FOUGHT_TIMES, HostedKubelets
 from autarky.control.rollout.decide.failures import Failure, Record
 from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.operator.last_good import LastGood
@@ -361,6 +361,26 @@ async def test_what_was_rolled_back_stays_back(by_skew: bool, follows: bool) -> 
         assert scene.kubelets.told is not None
         assert (await scene.image(), scene.kubelets.told.hosted.behind) == (f"autarky.dev/kubelet:{V37}", "")
         assert scene.kubelets.told.is_current
+
+
+async def test_a_tool_that_keeps_it_at_something_else_is_answered_later_each_time(scene: Hosted) -> None:
+    former, follows = f"autarky.dev/kubelet:{V36}", f"autarky.dev/kubelet:{V37}"
+    loop, took = asyncio.get_running_loop(), list[float]()
+    for _ in range(6):
+        live = await scene.kube.get(*DAEMON_SET)
+        assert live is not None
+        live["spec"]["template"]["spec"]["containers"][0]["image"] = former
+        scene.kube.put(live)
+        began, told = loop.time(), ""
+        await scene.passes()
+        while await scene.image() != follows:
+            told = scene.hosted.behind or told
+            await asyncio.sleep(3)
+            await scene.passes()
+        took.append(round(loop.time() - began, -1))
+        assert bool(told) is (len(took) > FOUGHT_TIMES), told
+    assert took == [0.0, 0.0, 10.0, 20.0, 40.0, 80.0]
+    assert scene.hosted.behind == ""
 
 
 async def test_nothing_is_set_before_it_is_known_what_was_rolled_back() -> None:
