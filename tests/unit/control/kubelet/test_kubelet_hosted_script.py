@@ -512,7 +512,13 @@ def test_no_change_of_the_hosts_generation_ends_it_where_no_kubelet_would_be_lef
     pid = scene.takes_over()
     breaks(scene)
     scene.generation("next", "--v=3\n")
-    order = {"order": "0" * 16, "generation": "next", "boot": scene.said["boot"], "limit": files.LEAST_SECONDS, "uptime": uptime()}
+    order = {
+        "order": "0" * 16,
+        "generation": "next",
+        "boot": scene.said["boot"],
+        "limit": files.LEAST_SECONDS,
+        "uptime": uptime(),
+    }
     (scene.kubelets / "ask").write_bytes(files.written(order))
     time.sleep(3)  # the supervisor sees it
     slots(scene, "carry-out")

@@ -98,6 +98,23 @@ async def test_the_way_down_waits_for_the_kubelets_and_then_goes(scene: Scene) -
     assert (await scene.plane())["status"]["formerVersion"] == str(NEW)
 
 
+async def test_a_control_node_that_did_not_go_down_is_named_with_what_to_do(scene: Scene) -> None:
+    await scene.one_pass()
+    await changes(scene, NEW)
+    await scene.wants(OLD)
+    await passes(scene, 20)
+    found = await ordered(scene)
+    assert found is not None
+    said = Report(found.id, found.number, found.attempt, State.WENT_BACK, why="it exits", base="base", version=NEW)
+    scene.said_of_kubelet = {report.ANNOTATION: report.text(said)}
+    await scene.settles()
+    await passes(scene, 10)
+    assert (await told(scene)).message == (
+        "the kubelets of n1 go down first (rule 4); n1 did not, and is not asked again: it exits;"
+        " once the cause is removed: `autarky up`, or another text in spec.kubelets.asked"
+    )
+
+
 async def test_one_that_is_given_up_before_a_kubelet_has_changed_waits_for_none() -> None:
     async with watched(scene := Scene()):
         await scene.settles()

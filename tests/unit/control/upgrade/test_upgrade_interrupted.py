@@ -5,16 +5,19 @@ little yet, or a control node is off: what is not complete is not called so, and
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from autarky.control.control_nodes.manifests import RECORD
 from autarky.control.etcd.manifests import members
 from autarky.control.upgrade.decide import reported
 from autarky.control.upgrade.decide.reported import State
 from autarky.control.upgrade.decide.steps import ORDER
 from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, KUBE_PROXY, SCHEDULER
 from autarky.model.versions import Version
+from autarky.render.values import SYSTEM, metadata
 from unit.control.upgrade.test_soak_controller import asks, until_it_soaks
 from unit.control.upgrade.test_soak_controller import state as state_of
 from unit.control.upgrade.upgrade_scene import NEW, OLD, PLANE, Scene, until_complete, watched
@@ -178,17 +181,28 @@ async def test_up_a_minor_a_control_node_that_is_off_is_waited_for() -> None:
         assert await scene.versions() == dict.fromkeys(ORDER, OLD) | {API_SERVER: NEW}
 
 
-async def test_so_is_one_whose_node_somebody_has_deleted_while_its_member_is_there() -> None:
+def _member(scene: Scene, *, there: bool) -> None:
+    member = members.member("n2", "10.0.0.2", present=True)
+    scene.kube.put(members.crd())
+    scene.kube.put({**member, "status": {"phase": "Member" if there else "Removed"}})
+
+
+def _record(scene: Scene, *, there: bool) -> None:
+    """Of a cluster whose etcd is not hosted, or whose EtcdMember is gone."""
+    data = {"n2": '{"uid": "7", "state": "made"}'} if there else {}
+    scene.kube.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(RECORD, SYSTEM), "data": data})
+
+
+@pytest.mark.parametrize("known", [_member, _record])
+async def test_so_is_one_whose_node_somebody_has_deleted_and_that_was_not_removed(known: Callable[..., None]) -> None:
     """Its machine comes back with its standbys, which would be too old, and on the way down with its kubelet, which
     would be too new, whoever has forgotten it."""
-    member = members.member("n2", "10.0.0.2", present=True)
-    scene = Scene()
-    scene.kube.put(members.crd())
+    known(scene := Scene(), there=False)
     async with watched(scene):
         await scene.settles()
         await scene.wants(NEW)
         await half_way(scene, NEW)
-        scene.kube.put({**member, "status": {"phase": "Member"}})
+        known(scene, there=True)
         await scene.settles()
         for _ in range(50):
             await scene.one_pass()
@@ -197,15 +211,15 @@ async def test_so_is_one_whose_node_somebody_has_deleted_while_its_member_is_the
         assert found is not None
         assert "n2 may come back as it was (rules 4 and 11)" in found.message
         assert "`autarky node remove n2`" in found.message
-        scene.kube.put({**member, "status": {"phase": "Removed"}})
+        known(scene, there=False)
         await until_complete(scene)
-        scene.kube.put({**member, "status": {"phase": "Member"}})
+        known(scene, there=True)
         await scene.wants(OLD)
         for _ in range(50):
             await scene.one_pass()
             await scene.settles()
         assert (await scene.versions())[API_SERVER] == NEW
-        scene.kube.put({**member, "status": {"phase": "Removed"}})
+        known(scene, there=False)
         for _ in range(50):
             await scene.one_pass()
             await scene.settles()

@@ -7,15 +7,16 @@ over when for FAILED_SECONDS no one more has come down, and all workers when for
 since an attacker has it, must not hold up the way back of all. Each counts once, so that one that goes up and down
 begins no clock again, and one that is waited for only by its agent's word does not count at all. Times are by the clock
 of the operator that has watched; another one begins again. `by_order`: those of the waited for that are control nodes,
-or that the operator itself has ordered a later minor (`turns.Decision.ordered`).
+or that the operator itself has ordered a later minor (`turns.Decision.ordered`). `failed`: those of the waited for
+that do not change until somebody asks again, and why.
 
 Danger: only for a cluster whose kubelets follow (`wanted.follows`): nobody takes the others down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from autarky.control.kubelet.decide import turns
 from autarky.control.upgrade.decide import absent
@@ -33,6 +34,7 @@ class Decision:
     waits: tuple[str, ...]
     passed: tuple[str, ...]
     by_order: frozenset[str] = frozenset()
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 def decide(
@@ -58,4 +60,5 @@ def decide(
     passed = (passed & lacking) - frozenset(control)
     waits = lacking - passed
     by_order = waits & (frozenset(control) | found.ordered)
-    return Decision(memory, tuple(sorted(waits)), tuple(sorted(passed)), by_order)
+    failed = {name: why for name, why in found.failed.items() if name in waits}
+    return Decision(memory, tuple(sorted(waits)), tuple(sorted(passed)), by_order, failed)

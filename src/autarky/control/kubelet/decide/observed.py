@@ -43,7 +43,9 @@ class Other(StrEnum):
     RECOVERY = "etcd is being recovered"
     ROLE = "it is becoming a control node, or a worker"
     HAND_OVER = "its API servers hand over to each other"
-    HOSTED = "its host's kubelet does not wait behind the hosted one, which would leave none: see `journalctl -u kubelet`"
+    HOSTED = (
+        "its host's kubelet does not wait behind the hosted one, which would leave none: see `journalctl -u kubelet`"
+    )
 
 
 @dataclass(frozen=True, slots=True)

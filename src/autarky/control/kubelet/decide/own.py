@@ -171,7 +171,8 @@ def _stage(seen: Seen, order: Order, disk: OnDisk, memory: Memory, now: float) -
         return _refuse(order, disk, staged.trouble)
     if why := (lacks := _lacks_room(staged)) or staged.full:
         memory = memory if memory.full else replace(memory, full=order.id, full_since=now)
-        if now - memory.full_since >= FULL_SECONDS:
+        # For a control node that is to go down the control plane waits anyhow, and nobody has to ask for it again.
+        if now - memory.full_since >= FULL_SECONDS and not (seen.control and order.lowers):
             return _refuse(order, disk, why)
         waits = _wait(seen, disk, memory, State.STAGING, why)
         return waits if lacks else replace(waits, step=Step.STAGE)

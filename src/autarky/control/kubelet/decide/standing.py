@@ -93,9 +93,9 @@ class Situation:
 class Memory:
     """written: node → the order that was written and has not been seen on it since. turns: the nodes that have theirs.
     began: node → (the operator's order that it has had its turn by, "" for none; since when, in monotonic seconds): who
-    says that it has ended, and then that it has not, gets no more time by the same order. watched: orders that were seen under way. ready: order that is done → since when its node
-    is Ready without a break. steady: those whose nodes were that for long enough. first: the workers that control nodes
-    let go first; None where there are none."""
+    says that it has ended, and then that it has not, gets no more time by the same order. watched: orders that were
+    seen under way. ready: order that is done → since when its node is Ready without a break. steady: those whose nodes
+    were that for long enough. first: the workers that control nodes let go first; None where there are none."""
 
     written: Mapping[str, Order] = field(default_factory=dict)
     turns: frozenset[str] = frozenset()

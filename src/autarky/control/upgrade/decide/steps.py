@@ -46,7 +46,7 @@ class Part:
     standby, nodes without it have none; failed_emulating: as failed, of the wanted version that emulates. foreign: the
     minor that somebody else has it emulate. without: the nodes that its rollout has gone on without. rolled_out:
     whether all its pods are of that template and Ready, and nothing is left but to watch them. lost: machines that may
-    come back as they were, which nobody sees: their Node was deleted, and their member of etcd was not."""
+    come back as they were, which nobody sees: their Node was deleted, and they were not removed as control nodes."""
 
     name: str
     version: Version | None
@@ -258,5 +258,5 @@ def _lacks(part: Part, wanted: Version, target: str) -> str | None:
     if part.lost:
         names, first = ", ".join(sorted(part.lost)), min(part.lost)
         fix = f"`autarky node remove {first}`, or switch it on"
-        return f"{names} may come back as it was (rules 4 and 11): its Node is gone, its etcd member is not: {fix}"
+        return f"{names} may come back as it was (rules 4 and 11): its Node is gone, and it was not removed: {fix}"
     return None

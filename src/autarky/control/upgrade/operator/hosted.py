@@ -15,6 +15,7 @@ from autarky.control.common import emulation
 from autarky.control.common.pods import has_ended, is_ready, node_of
 from autarky.control.common.shapes import image_of, mapping, node_is_ready, within
 from autarky.control.common.skew import image_version, minor_of
+from autarky.control.control_nodes.operator import record
 from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.decide.verdict import Verdict
 from autarky.control.rollout.operator.rollouts import NOT_JUDGED, Rollouts
@@ -55,7 +56,7 @@ class Hosted:
         away = self._absent.away(now) if all_may_be_away else frozenset()
         # Down a minor its kubelet would be too new (rule 4), whoever has forgotten it.
         is_patch = all(minor_of(wanted) == minor_of(one) for one in known)
-        lost = frozenset[str]() if is_patch else members_without_node(self.view)
+        lost = frozenset[str]() if is_patch else forgotten_control_nodes(self.view)
         parts = [self._part(name, wanted, away, emulated=emulated, minor=minor) for name in steps.ORDER]
         return [replace(part, lost=lost) if part.name in WITH_STANDBY else part for part in parts]
 
@@ -190,10 +191,12 @@ def standbys(view: View, component: str) -> dict[str, Version | None]:
     }
 
 
-def members_without_node(view: View) -> frozenset[str]:
-    """Machines with a member of etcd whose Node somebody has deleted: they may be off, and come back as they were."""
+def forgotten_control_nodes(view: View) -> frozenset[str]:
+    """Machines that may be off, and come back as they were, whose Nodes somebody has deleted: they are in the record of
+    control nodes, which only `autarky node remove` takes them from, or have a member of etcd."""
     members = (obj for obj in view.etcd_members.items.values() if within(obj, "status", "phase") != Phase.REMOVED.value)
-    return frozenset(obj["metadata"]["name"] for obj in members) - {name for _, name in view.nodes.items}
+    known = {obj["metadata"]["name"] for obj in members} | set(record.records(view.control_nodes))
+    return frozenset(known) - {name for _, name in view.nodes.items}
 
 
 def _standbys_emulate(view: View, component: str, emulated: str) -> dict[str, str]:

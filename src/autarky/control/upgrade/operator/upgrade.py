@@ -32,7 +32,7 @@ from autarky.control.base.controller import ClusterController
 from autarky.control.base.events import report
 from autarky.control.base.operator_view import View, current
 from autarky.control.common import emulation
-from autarky.control.common.shapes import some
+from autarky.control.common.shapes import MOST_NAMED, some
 from autarky.control.common.skew import minor_of
 from autarky.control.drift.decide import applied
 from autarky.control.kubelet.decide import telling as telling_of_kubelets
@@ -62,6 +62,7 @@ SOAK_LOOK_SECONDS = 10.0
 """Between two looks while there is nothing to do but to wait; whatever changes is looked at when it does."""
 UNTIL_SHIFTS = 10.0
 """Seconds by which the end of a step must have moved to be shown."""
+_ASK_AGAIN = "once the cause is removed: `autarky up`, or another text in spec.kubelets.asked"
 SUBJECT = "version"
 _GOES_ON = (State.UPGRADING, State.SOAKING, State.PAUSED)
 
@@ -135,6 +136,7 @@ class Upgrade(ClusterController):
     async def reconcile(self) -> float | None:
         view, plane = self.view, self.view.control_plane
         sources = [view.planes, view.nodes, view.pods, view.daemon_sets, view.deployments, view.replica_sets]
+        sources.append(view.control_nodes)
         if plane is None:
             return None
         # Before anything else: from these the status is written, which must not forget what is under way.
@@ -309,7 +311,13 @@ class Upgrade(ClusterController):
             return "it is not known yet which kubelets have to go down first (rule 4)", ()
         all_count = self.version is not None and minor_of(self.version) > minor_of(wanted)
         waits = [name for name in found.waits if all_count or name in found.by_order]
-        return (f"the kubelets of {some(waits)} go down first (rule 4)", tuple(waits[:NAMED])) if waits else None
+        if not waits:
+            return None
+        failed = [
+            f"{name} did not, and is not asked again: {found.failed[name]}" for name in waits if name in found.failed
+        ]
+        asks = f"; {'; '.join(failed[:MOST_NAMED])}; {_ASK_AGAIN}" if failed else ""
+        return f"the kubelets of {some(waits)} go down first (rule 4){asks}", tuple(waits[:NAMED])
 
     def _until_about(self, plane: Object, component: str, until: float) -> float:
         """What is shown already, where it is about the same: a status that says the same is not written."""

@@ -179,6 +179,19 @@ def test_whether_a_program_lacks_room_or_anything_does_is_one_time():
     assert decide(memory=memory, staged=FULL, now=1000.0 + FULL_SECONDS).step is Step.REFUSE
 
 
+@pytest.mark.parametrize(
+    ("control", "lowers", "refused"), [(True, True, False), (True, False, True), (False, True, True)]
+)
+def test_a_control_node_that_is_to_go_down_waits_for_room_without_an_end(control, lowers, refused):
+    """The control plane waits for it, and nobody else's."""
+    seen = replace(SEEN, order=made(REQUEST, 3, lowers=lowers), control=control, staged=LACKS)
+    memory = decide(seen, now=1000.0).memory
+    decision = decide(seen, memory, 1000.0 + 10 * FULL_SECONDS)
+    assert (decision.step is Step.REFUSE) is refused
+    assert "the disk is full" in decision.sentence
+    assert decide(seen, decision.memory, 2000.0, staged=HAS_ROOM).step is Step.STAGE
+
+
 @pytest.mark.parametrize("unschedulable", [True, False])
 def test_of_a_control_node_it_is_not_whoever_has_made_it_schedulable_again(unschedulable):
     """Else `kubectl uncordon` would stop the way back of the whole control plane."""

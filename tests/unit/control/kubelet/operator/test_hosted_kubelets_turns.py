@@ -380,6 +380,7 @@ async def test_a_tool_that_keeps_it_at_something_else_is_answered_later_each_tim
         took.append(round(loop.time() - began, -1))
         assert bool(told) is (len(took) > FOUGHT_TIMES), told
     assert took == [0.0, 0.0, 10.0, 20.0, 40.0, 80.0]
+    await scene.passes()
     assert scene.hosted.behind == ""
 
 
