@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from harness import TestCluster
-from kubelets import bring_hosted
+from kubelets import ORDER, bring_hosted, is_ready, node, on_disk, report_of
 from level_0 import (
     DAEMON_SET,
     EXITS,
@@ -29,7 +30,16 @@ from level_0 import (
     set_kubelet,
     those_with_the_lock,
 )
-from rollouts import explanations, judged, judged_after, last_good, set_rollback, version_wanted
+from rollouts import (
+    explanations,
+    judged,
+    judged_after,
+    last_good,
+    patch_plane,
+    set_rollback,
+    undisturbed,
+    version_wanted,
+)
 from slots import SYSTEM
 
 from autarky.control.kubelet.manifests.hosted import HUNG_SECONDS
@@ -175,3 +185,70 @@ def _events_of_following(cluster: TestCluster) -> dict[str, str]:
     only = "--field-selector=involvedObject.kind=DaemonSet,involvedObject.name=kubelet,reason=KubeletFollows"
     found = json.loads(cluster.kubectl(*SYSTEM, "get", "events", only, "-o", "json"))["items"]
     return {event["metadata"]["name"]: event["message"] for event in found}
+
+
+BROKEN = "/etc/systemd/system/kubelet.service.d/zz-somebodys.conf"
+
+
+def test_where_the_host_s_does_not_start_an_order_waits(cluster: TestCluster) -> None:
+    """Its trial would end the hosted one, which is all there is."""
+    comes_into_force(cluster, NEXT)
+    follows(cluster, True)
+    with undisturbed(cluster):
+        with the_host_s_does_not_start(cluster):
+            pid = hosted_pid(cluster)
+            settings = {"configuration": {"maxPods": 77}}
+            patch_plane(cluster, pools=[{"name": "all", "nodes": {"controlPlane": True}, "kubelet": settings}])
+            why = "does not wait behind the hosted one"
+            cluster.wait("its node says why it waits", lambda: why in report_of(cluster).get("why", ""), seconds=60)
+            end = time.monotonic() + REFUSED_SECONDS
+            while time.monotonic() < end:
+                assert has_lock(cluster, pid), "it has been ended"
+                assert is_ready(cluster)
+                time.sleep(1)
+            assert (
+                "its kubelet has no standby" in cluster.autarky("doctor", "--cluster", cluster.name, check=False).stdout
+            )
+        cluster.wait("the order is carried out", lambda: report_of(cluster).get("state") == "Done", seconds=180)
+        comes_into_force(cluster, NEXT)
+    patch_plane(cluster, pools=None)
+    cluster.wait("the settings are as before", lambda: _is_carried_out(cluster), seconds=180)
+    comes_into_force(cluster, NEXT)
+
+
+def _is_carried_out(cluster: TestCluster) -> bool:
+    order = json.loads(node(cluster)["metadata"]["annotations"][ORDER])
+    said = report_of(cluster)
+    return "maxPods" not in order["config"] and (said.get("order"), said.get("state")) == (order["id"], "Done")
+
+
+def test_where_the_host_s_does_not_start_a_killed_one_comes_back_without_it(cluster: TestCluster) -> None:
+    """It would be for nothing that the node has none."""
+    with undisturbed(cluster):
+        with the_host_s_does_not_start(cluster):
+            before = hosted_pid(cluster)
+            cluster.shell("n1", f"kill -KILL {before}")
+
+            def is_back() -> bool:
+                pid = hosted_pid(cluster)
+                in_place = pid not in ("", before) and has_lock(cluster, pid)
+                return in_place and hosted_report(cluster).get("state") == "InForce"
+
+            cluster.wait("it is in force again", is_back, seconds=120)
+            cluster.wait("the node is Ready", lambda: is_ready(cluster), seconds=60)
+        comes_into_force(cluster, NEXT)
+
+
+@contextmanager
+def the_host_s_does_not_start(cluster: TestCluster) -> Iterator[None]:
+    """A drop-in of somebody's is in the way; afterwards it waits again."""
+    said = on_disk(cluster) / "kubelet/hosted"
+    text = "[Service]\\nExecStart=\\nExecStart=/bin/false\\n"
+    try:
+        cluster.shell("n1", f"mkdir -p {BROKEN.rpartition('/')[0]} && printf '{text}' >{BROKEN}")
+        cluster.shell("n1", "systemctl daemon-reload && systemctl kill --signal=KILL kubelet")
+        cluster.wait("its supervisor sees that", lambda: b"behind no" in said.read_bytes(), seconds=30)
+        yield
+    finally:
+        cluster.shell("n1", f"rm -f {BROKEN}; systemctl daemon-reload; systemctl restart --no-block kubelet")
+    cluster.wait("it waits again", lambda: b"behind yes" in said.read_bytes(), seconds=30)
