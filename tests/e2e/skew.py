@@ -86,8 +86,8 @@ def _minor(node: dict[str, Any]) -> int:
 
 
 def _parked(cluster: TestCluster, without: Collection[str]) -> Minors:
-    """Of the standbys that would be activated, on the disks of all nodes that are on. As this machine sees the files: a
-    command on each host would take a processor from what is watched."""
+    """Of the standbys that would be activated, and of the hosts' kubelets, on the disks of all nodes that are on. As
+    this machine sees the files: a command on each host would take a processor from what is watched."""
     minors: dict[str, set[int]] = {}
     for node in (str(one["name"]) for one in cluster.spec["nodes"] if one["name"] not in without):
         standbys = Path(f"/proc/{cluster.host_process(node)}/root/var/lib/autarky/standby")
@@ -96,6 +96,9 @@ def _parked(cluster: TestCluster, without: Collection[str]) -> Minors:
                 pod = json.loads((standbys / component / "current/pod.json").read_bytes())
                 for container in pod["spec"]["containers"]:
                     _note(minors, container["image"])
+        with suppress(OSError):  # the host's, which is in force, or waits behind a hosted one
+            version = (standbys.parent / "kubelet/current/version").read_text()
+            minors.setdefault("kubelet", set()).add(int(version.split(".")[1]))
     return minors
 
 

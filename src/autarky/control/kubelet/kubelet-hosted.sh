@@ -46,8 +46,10 @@ pause() { sleep "$1" 9>&- & wait $!; }
 tell() {
 	clock
 	state=$1 why=${2-} told=$now
+	behind=$waits
+	[ "$absent" -lt "$most_absent" ] || [ "$waits" = yes ] || behind=gone
 	printf 'boot %s\npod %s\ntry %s\nversion %s\nstate %s\nuptime %s\nbehind %s\nwhy %s\n' \
-		"$boot" "$pod" "$try" "$version" "$state" "$told" "$waits" "$why" >"$dir/.hosted" &&
+		"$boot" "$pod" "$try" "$version" "$state" "$told" "$behind" "$why" >"$dir/.hosted" &&
 		mv -T "$dir/.hosted" "$dir/hosted"
 }
 
@@ -157,12 +159,14 @@ await() {
 	until is_free && [ "$(verdict)" = may ]; do rest 1; done
 }
 
-# 1: it ended, or does not start. 2: it may not go on, and has done nothing wrong. So do the next two.
+# 1: it ended, or does not start. 2: it may not go on, and has done nothing wrong. So do the next two; while the host's
+# does not wait behind it, it goes on whatever is said of it, unless it hangs.
 take_over() {
 	if ! host_has_lock && ! host_is_gone; then
 		renew_lock "the host's kubelet does not get it"
 		host_has_lock || host_is_gone || { why="the host's kubelet does not get the lock $lock"; return 1; }
 	fi
+	[ "$(verdict)" = may ] || return 2 # that took long, and it may not any more
 	"$slots" start hosted "/proc/$init/root$image_path" 9>&- &
 	child=$!
 	echo "$child" >"$run/kubelet-hosted"
@@ -204,11 +208,13 @@ prove() {
 		if hangs; then return 1; fi
 		case "$(verdict)" in
 		good) tell proven; return ;;
-		leave) return 2 ;;
+		leave) if host_waits; then return 2; fi ;;
 		wait) until=$((until + now - last)) ;;
 		esac
-		[ "$now" -lt "$most" ] || return 2 # the API is away: that says nothing of this kubelet
-		[ "$now" -lt "$until" ] || break
+		if { [ "$now" -ge "$most" ] || [ "$now" -ge "$until" ]; } && host_waits; then
+			[ "$now" -lt "$most" ] || return 2 # the API is away: that says nothing of this kubelet
+			break
+		fi
 		last=$now
 		rest 1
 	done
@@ -317,7 +323,8 @@ run_it() {
 	if [ "$ended" != 1 ] || ! is_free; then why="" && return; fi # it may have been set aside for a trial
 	exits=$((exits + 1))
 	echo "kubelet-hosted: $why" >&2
-	[ "$exits" -lt "$most_exits" ] || give_up "$why$(last_words)"
+	# Where the host's does not start either, one that comes up now and then is better than none.
+	[ "$exits" -lt "$most_exits" ] || [ "$absent" -ge "$most_absent" ] || give_up "$why$(last_words)"
 }
 
 # It has had its turn, and is not tried again: another pod is.

@@ -497,7 +497,7 @@ def breaks(scene: Scene) -> None:
     """The host's, behind the pod's in force: as by a drop-in of somebody's."""
     scene.mark("exits-host")
     scene.systemd.kill(signal.SIGKILL)
-    until(lambda: scene.said["behind"] == "no")
+    until(lambda: scene.said["behind"] in ("no", "gone"))
 
 
 def test_it_says_whether_the_hosts_waits_behind_it(scene: Scene) -> None:
@@ -536,15 +536,49 @@ def test_no_change_of_the_hosts_generation_ends_it_where_no_kubelet_would_be_lef
             os.killpg(script.pid, signal.SIGKILL)
 
 
-def test_where_the_hosts_does_not_start_it_starts_without_it(scene: Scene) -> None:
-    first = scene.takes_over()
+def test_where_the_hosts_does_not_start_it_starts_without_it_however_often_it_ends(scene: Scene) -> None:
+    """Two exits are too many here where the host's is there."""
+    last = scene.takes_over()
     breaks(scene)
-    os.kill(first, signal.SIGKILL)
-    until(lambda: scene.in_force not in (0, first), 60)
-    until(lambda: scene.state == "proven")
-    assert scene.in_force == int((scene.root / "run/kubelet-hosted").read_text())
+    for _ in range(3):
+        os.kill(last, signal.SIGKILL)
+        until(lambda: scene.in_force not in (0, last), 60)  # noqa: B023
+        until(lambda: scene.state == "proven")
+        last = scene.in_force
+        assert last == int((scene.root / "run/kubelet-hosted").read_text())
     (scene.world / "exits-host").unlink()
     until(scene.is_hosted)
+
+
+@pytest.mark.parametrize("says", ["unproven", "leave", ""])
+def test_one_that_is_all_there_is_goes_on_whatever_is_said_of_it(scenes: Scenes, says: str) -> None:
+    """Nobody can prove it, it may not be in force any more, or nobody says anything: no kubelet would be worse."""
+    scene = scenes(limit=3, ceiling=6, wait_seconds=2)
+    first = scene.takes_over()
+    breaks(scene)
+    scene.agent.says = {"waiting": "may", "proving": says}
+    os.kill(first, signal.SIGKILL)
+    until(lambda: scene.state == "proving" and scene.in_force not in (0, first), 60)
+    pid = scene.in_force
+    time.sleep(9)
+    assert (scene.in_force, scene.state, scene.said["behind"]) == (pid, "proving", "gone")
+    (scene.world / "exits-host").unlink()
+    until(lambda: is_away(scene) if says == "unproven" else is_waiting(scene) or scene.in_force != pid)
+
+
+def test_what_has_waited_for_the_lock_for_long_asks_again(scenes: Scenes) -> None:
+    """Meanwhile it may not any more."""
+    scene = scenes(start_seconds=40)
+    slow = scene.mark("slow-host")
+    scene.supervise()
+    until(lambda: "restart kubelet" in scene.systemd.calls)
+    scene.agent.says = {"waiting": "stay"}
+    time.sleep(1)
+    slow.unlink()
+    until(lambda: int(scene.said["try"]) > 0 and is_waiting(scene))
+    time.sleep(3)
+    assert is_waiting(scene)
+    assert "proving" not in states(scene)
 
 
 def slots(scene: Scene, *arguments: str) -> None:

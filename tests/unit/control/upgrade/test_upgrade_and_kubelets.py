@@ -110,7 +110,7 @@ async def test_a_control_node_that_did_not_go_down_is_named_with_what_to_do(scen
     await scene.settles()
     await passes(scene, 10)
     assert (await told(scene)).message == (
-        "the kubelets of n1 go down first (rule 4); n1 did not, and is not asked again: it exits;"
+        "the kubelets of n1 go down first (rule 4); n1: it exits;"
         " once the cause is removed: `autarky up`, or another text in spec.kubelets.asked"
     )
 

@@ -15,9 +15,11 @@ from autarky.control.etcd.manifests import members
 from autarky.control.upgrade.decide import reported
 from autarky.control.upgrade.decide.reported import State
 from autarky.control.upgrade.decide.steps import ORDER
+from autarky.kube import Reflector
 from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, KUBE_PROXY, SCHEDULER
 from autarky.model.versions import Version
 from autarky.render.values import SYSTEM, metadata
+from fakes.clock import LoopClock
 from unit.control.upgrade.test_soak_controller import asks, until_it_soaks
 from unit.control.upgrade.test_soak_controller import state as state_of
 from unit.control.upgrade.upgrade_scene import NEW, OLD, PLANE, Scene, until_complete, watched
@@ -225,6 +227,23 @@ async def test_so_is_one_whose_node_somebody_has_deleted_and_that_was_not_remove
             await scene.settles()
         assert set((await scene.versions()).values()) == {OLD}
         assert "upgrade" not in (await scene.plane())["status"]
+
+
+async def test_no_step_is_taken_while_nobody_knows_who_is_a_control_node() -> None:
+    """One whose Node is gone would be missing there."""
+    async with watched(scene := Scene()):
+        await scene.settles()
+        known, scene.view.control_nodes = (
+            scene.view.control_nodes,
+            Reflector(scene.kube, LoopClock(), "v1", "ConfigMap"),
+        )
+        await scene.wants(NEW)
+        for _ in range(10):
+            await scene.one_pass()
+            await scene.settles()
+        assert set((await scene.versions()).values()) == {OLD}
+        scene.view.control_nodes = known
+        await until_complete(scene)
 
 
 @pytest.mark.parametrize("wanted", [NEW, OLD])

@@ -7,8 +7,8 @@ over when for FAILED_SECONDS no one more has come down, and all workers when for
 since an attacker has it, must not hold up the way back of all. Each counts once, so that one that goes up and down
 begins no clock again, and one that is waited for only by its agent's word does not count at all. Times are by the clock
 of the operator that has watched; another one begins again. `by_order`: those of the waited for that are control nodes,
-or that the operator itself has ordered a later minor (`turns.Decision.ordered`). `failed`: those of the waited for
-that do not change until somebody asks again, and why.
+or that the operator itself has ordered a later minor (`turns.Decision.ordered`). `why`: what
+keeps control nodes of the waited for from going down; what a worker says of itself is no word of the operator's.
 
 Danger: only for a cluster whose kubelets follow (`wanted.follows`): nobody takes the others down.
 """
@@ -26,6 +26,7 @@ FAILED_SECONDS = absent.LAGS_SECONDS
 """In which somebody may ask again."""
 LAGS_SECONDS = turns.HELD_SECONDS
 """Beyond the time for a drain."""
+_ASK_AGAIN = "once the cause is removed: `autarky up`, or another text in spec.kubelets.asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Decision:
     waits: tuple[str, ...]
     passed: tuple[str, ...]
     by_order: frozenset[str] = frozenset()
-    failed: Mapping[str, str] = field(default_factory=dict)
+    why: Mapping[str, str] = field(default_factory=dict)
 
 
 def decide(
@@ -60,5 +61,7 @@ def decide(
     passed = (passed & lacking) - frozenset(control)
     waits = lacking - passed
     by_order = waits & (frozenset(control) | found.ordered)
-    failed = {name: why for name, why in found.failed.items() if name in waits}
-    return Decision(memory, tuple(sorted(waits)), tuple(sorted(passed)), by_order, failed)
+    trusted = waits & frozenset(control)
+    why = {name: f"it waits: {said}" for name, said in found.said.items() if name in trusted}
+    why |= {name: f"{said}; {_ASK_AGAIN}" for name, said in found.failed.items() if name in trusted}
+    return Decision(memory, tuple(sorted(waits)), tuple(sorted(passed)), by_order, why)

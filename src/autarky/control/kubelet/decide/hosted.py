@@ -10,7 +10,8 @@ Invariants:
 - of a pod that has failed nothing is allowed again, also after a restart of the machine, which may be how it fails:
   so many boots in a row may begin a try of it that is not proven, and no more;
 - what is not known changes nothing: while the ControlPlane cannot be read, what runs stays, and what waits waits;
-- a kubelet that may not be in force any more is to leave, proven or not: the host's is in force then.
+- a kubelet that may not be in force any more is to leave, proven or not: the host's is in force then;
+- where the host's does not start, however often it ends is no reason to keep it from starting.
 
 An order that begins while it is in force needs nothing of this: the supervisor sees the script's files, and has its
 kubelet step aside.
@@ -46,7 +47,8 @@ _NUMBER: Final = re.compile("[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """What the supervisor says. number: of the try. alone: the host's kubelet does not wait behind it."""
+    """What the supervisor says. number: of the try. alone: the host's kubelet does not wait behind it. only: nor does
+    that start at all."""
 
     pod: str
     number: int
@@ -54,6 +56,7 @@ class Hosted:
     state: State
     why: str = ""
     alone: bool = False
+    only: bool = False
 
     @property
     def trial(self) -> str:
@@ -78,8 +81,8 @@ def said(values: Mapping[str, str] | None, boot: str | None, uptime: int) -> Hos
         if uptime - _number(values["uptime"]) > STALE_SECONDS:
             return None
         pod, version = fitting(POD, values["pod"]), fields.version(values["version"])
-        state, why, alone = State(values["state"]), plain(values.get("why", "")), values.get("behind") == "no"
-        return Hosted(pod, _number(values["try"]), version, state, why, alone)
+        state, why, behind = State(values["state"]), plain(values.get("why", "")), values.get("behind")
+        return Hosted(pod, _number(values["try"]), version, state, why, behind in ("no", "gone"), behind == "gone")
     except NOT_UNDERSTOOD:
         return None
 
@@ -262,10 +265,10 @@ def _waiting(seen: Seen, hosted: Hosted, memory: Memory, now: float) -> Decision
 def _in_turn(seen: Seen, hosted: Hosted, memory: Memory, now: float) -> Decision:
     if _with_this_boot(seen, hosted) > MOST_BOOTS:
         return _has_failed(seen, hosted, memory, "the machine restarted before it was proven", Verdict.STAY)
-    if (begun := _with_this_try(seen, hosted)) is None:
+    if (begun := _with_this_try(seen, hosted)) is None and not hosted.only:
         return _has_failed(seen, hosted, memory, "it ended again and again", Verdict.STAY)
     if seen.live is not None:
-        return _start(seen, hosted, memory, seen.live, begun)
+        return _start(seen, hosted, memory, seen.live, begun or (seen.uptime,))
     if memory.looked is not None and 0 <= now - memory.looked < LOOK_SECONDS:
         return _waits(hosted, memory, "")
     return replace(_waits(hosted, replace(memory, looked=now), ""), look=True)

@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autarky.control.common.shapes import some
+from autarky.control.common.skew import minor_of
 from autarky.control.kubelet.decide import proof, wanted
 from autarky.control.kubelet.decide.observed import (
     Asked,
@@ -42,8 +43,11 @@ from autarky.control.kubelet.decide.proof import Verdict
 from autarky.control.kubelet.decide.report import Report, State
 from autarky.control.upgrade.decide.reported import lowest_version
 
-SPARE = 256 * 2**20
-"""Bytes that stay free on the disk: etcd and the agents write to it as well."""
+SPARE, ROOM = 256 * 2**20, 2**20
+"""Bytes that stay free on the disk: etcd and the agents write to it as well. And what a switch to a generation that is
+there already has to find: the script writes a tenth of that."""
+_FULL = "the disk is full"
+"""As the script says it."""
 FULL_SECONDS = 30.0
 """For so long it is waited for room: what a pod fills is free again when the kubelet has evicted it, 10 s later."""
 
@@ -78,7 +82,8 @@ def _ended(seen: Seen, disk: OnDisk) -> Final | None:
         return None
     found: Final | None = None
     if asked is not None and asked.order == result.order:
-        cut = result.outcome is Outcome.BACK and result.boot != asked.boot
+        # A disk that was full just then says nothing of the kubelet: it is tried again as often as what was cut.
+        cut = (result.outcome is Outcome.BACK and result.boot != asked.boot) or result.why == _FULL
         found = Final(result.order, asked.number, asked.attempt, _STATES[result.outcome], result.why, interrupted=cut)
     elif order is not None and order.id == result.order:  # the agent's note was lost
         found = Final(order.id, order.number, order.attempt, _STATES[result.outcome], result.why)
@@ -153,6 +158,9 @@ def _begin(seen: Seen, order: Order, disk: OnDisk, memory: Memory, now: float) -
         return _wait(seen, disk, replace(memory, full=""), State.STAGING, why)
     if not seen.staged.generation:
         return _stage(seen, order, disk, memory, now)
+    if why := _lacks_room(seen.staged, ROOM):
+        return _without_room(seen, order, disk, memory, now, why)
+    memory = replace(memory, full="")
     if drains(order, seen.runs) and (seen.pods is None or seen.pods.left):
         return _drain(seen, order, disk, memory, now)
     return _ask(seen, order, disk, memory)
@@ -169,21 +177,27 @@ def _stage(seen: Seen, order: Order, disk: OnDisk, memory: Memory, now: float) -
     staged = seen.staged
     if staged.trouble:
         return _refuse(order, disk, staged.trouble)
-    if why := (lacks := _lacks_room(staged)) or staged.full:
-        memory = memory if memory.full else replace(memory, full=order.id, full_since=now)
-        # For a control node that is to go down the control plane waits anyhow, and nobody has to ask for it again.
-        if now - memory.full_since >= FULL_SECONDS and not (seen.control and order.lowers):
-            return _refuse(order, disk, why)
-        waits = _wait(seen, disk, memory, State.STAGING, why)
-        return waits if lacks else replace(waits, step=Step.STAGE)
+    if why := (lacks := _lacks_room(staged, SPARE)) or staged.full:
+        waits = _without_room(seen, order, disk, memory, now, why)
+        return replace(waits, step=Step.STAGE) if waits.step is Step.NOTHING and not lacks else waits
     waits = _wait(seen, disk, replace(memory, full=""), State.STAGING, "")
     return replace(waits, step=Step.STAGE, sentence="it is being staged")
 
 
-def _lacks_room(staged: Staged) -> str:
-    if staged.free is None or staged.free >= SPARE:
+def _lacks_room(staged: Staged, spare: int) -> str:
+    if staged.free is None or staged.free >= spare:
         return ""
-    return f"the disk is full: {SPARE // 2**20} MiB are to stay free, and there are {staged.free // 2**20} MiB"
+    return f"{_FULL}: {spare // 2**20} MiB are to stay free, and there are {staged.free // 2**20} MiB"
+
+
+def _without_room(seen: Seen, order: Order, disk: OnDisk, memory: Memory, now: float, why: str) -> Decision:
+    """It waits for a while; for a control node that goes down the control plane waits anyhow, and nobody has to ask for
+    it again."""
+    memory = memory if memory.full else replace(memory, full=order.id, full_since=now)
+    down = order.lowers or (disk.version is not None and minor_of(disk.version) > minor_of(order.target.version))
+    if now - memory.full_since >= FULL_SECONDS and not (seen.control and down):
+        return _refuse(order, disk, why)
+    return _wait(seen, disk, memory, State.STAGING, why)
 
 
 def _drain(seen: Seen, order: Order, disk: OnDisk, memory: Memory, now: float) -> Decision:

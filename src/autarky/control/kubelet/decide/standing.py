@@ -117,9 +117,9 @@ class Standing(Enum):
 @dataclass(frozen=True, slots=True)
 class Place:
     """One node. number, attempt: of its next order. why: it failed; refused: and nothing was changed. under_way: its
-    order has not ended. replaces: it has its turn for something else than is wanted now. late: a worker, for long.
-    goes_down: the control plane waits for it. claimed: if it does, then by nothing but a worker's word. stopped: by
-    one that failed."""
+    order has not ended. replaces: it has its turn for something else than is wanted now. late: a worker that has its
+    turn for long. goes_down: the control plane waits for it. claimed: if it does, then by nothing but a worker's word.
+    stopped: by one that failed."""
 
     node: Node
     standing: Standing
@@ -181,11 +181,11 @@ def place_of(node: Node, seen: Situation, memory: Memory, now: float) -> Place:
     goes_down = seen.is_above(node.runs) or (report is not None and seen.is_above(report.version))
     late = not node.control and now - begun(node, memory, now) >= LATE_SECONDS + node.pool.drain_seconds
     claimed = not node.control and not seen.is_above(node.runs)
-    place = Place(node, Standing.WAITS, number, goes_down=goes_down, late=late, claimed=claimed)
+    place = Place(node, Standing.WAITS, number, goes_down=goes_down, claimed=claimed)
     if order is None and report is not None and report.state is not None and not report.is_final:
-        return replace(place, standing=Standing.HAS_TURN, under_way=True)  # its order was removed
+        return replace(place, standing=Standing.HAS_TURN, under_way=True, late=late)  # its order was removed
     if order is not None and (not is_over(node, order) or _is_unsteady(node, order, memory)):
-        return _with_turn(place, order, request, seen)
+        return _with_turn(replace(place, late=late), order, request, seen)
     if request is None:
         return replace(place, standing=Standing.STAYS)
     if has(node, request.target):

@@ -29,7 +29,7 @@ down while most serve, since what it runs may be what is to be taken back.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autarky.control.common.shapes import MOST_NAMED, some
 from autarky.control.common.skew import minor_of
@@ -96,8 +96,9 @@ class Decision:
     under_way: those whose orders have not ended: their kubelets may be so then, since a way back leads to what was
     there before. claimed: the workers of both that are there by nothing but their agents' word. ordered: those that
     were ordered such a later minor, and do not say that they have done what was ordered since to take it back.
-    failed: node → why; it will not change until something else is wanted of it, or somebody asks. outstanding: those
-    that are to change, or change, and that nothing is known to keep from it for long."""
+    failed: node → why; it will not change until something else is wanted of it, or somebody asks. said: control node
+    whose order has not ended → what it waits for. outstanding: those that are to change, or change, and that nothing is
+    known to keep from it for long."""
 
     memory: Memory
     lowest: Version
@@ -109,6 +110,7 @@ class Decision:
     under_way: frozenset[str]
     claimed: frozenset[str]
     failed: Mapping[str, str]
+    said: Mapping[str, str] = field(default_factory=dict)
     outstanding: frozenset[str] = frozenset()
     ordered: frozenset[str] = frozenset()
 
@@ -146,6 +148,7 @@ def decide(seen: Situation, memory: Memory, now: float) -> Decision:
         under_way=frozenset(one.node.name for one in places if one.under_way),
         claimed=frozenset(one.node.name for one in places if one.claimed and (one.goes_down or one.under_way)),
         failed={one.node.name: one.why for one in places if one.standing is Standing.FAILED},
+        said={one.node.name: said for one in places if (said := _said(one))},
         outstanding=frozenset(one.node.name for one in places if _is_outstanding(one)),
         ordered=frozenset(one.node.name for one in places if _is_ordered(one, seen)),
     )
@@ -202,8 +205,11 @@ def _with_first(places: Sequence[Place], memory: Memory, now: float, *, stand_st
     control = [one for one in places if one.node.control and one.standing is Standing.WAITS]
     workers = [one for one in places if not one.node.control]
     first = frozenset(one.node.name for one in workers if any(one.comes_before(other) for other in control))
-    if not first or stand_still:
+    if stand_still or not control:
         return replace(memory, first=None), True
+    if not first:  # those that have ended count once, also where they have yet to change again
+        kept = None if memory.first is None else memory.first.looked_at(first, now)
+        return replace(memory, first=kept), True
     lacking = (memory.first or Lacking("", first, now)).looked_at(first, now)
     drains_for = max(one.node.pool.drain_seconds for one in workers)
     return replace(memory, first=lacking), now - lacking.since < HELD_SECONDS + drains_for
@@ -300,6 +306,12 @@ def _progress(places: Sequence[Place]) -> dict[str, Progress]:
         stopped = "; ".join(f"{place.node.name}: {place.why}" for place in stops[:MOST_NAMED])
         found[pool.name] = Progress(tuple(wanted), len(done), len(own), stopped)
     return found
+
+
+def _said(place: Place) -> str:
+    """Only control nodes are trusted with words."""
+    node = place.node
+    return node.report.why if place.under_way and node.control and node.report is not None else ""
 
 
 def _is_outstanding(place: Place) -> bool:

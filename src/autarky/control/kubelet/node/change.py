@@ -159,10 +159,11 @@ class KubeletChange(Controller):
 
     def _staged(self, order: Order) -> Staged:
         """That there is no room for the programs either, only staging sees: which of them are there already."""
+        free = self._staging.free(self._staging.root)
         if name := self.files.generation_of(order.target):
-            return Staged(name)
+            return Staged(name, free=free)
         trouble, full = (why if name == order.id else "" for name, why in (self._trouble, self._full))
-        return Staged(trouble=trouble, full=full, free=self._staging.free(self._staging.root))
+        return Staged(trouble=trouble, full=full, free=free)
 
     def _is_all_there_is(self) -> bool:
         """Whether a hosted kubelet is, which a trial of the host's would end. OSError."""

@@ -196,6 +196,7 @@ class HostedKubelets(ClusterController):
         if KUBELET not in self.rollouts.kept:
             return "it is not known yet whether that was rolled back before"
         if (failure := self._rolled_back(live, version)) is not None:
+            self._following = None  # what follows was asked for, and is nobody else's word
             return f"that was rolled back: {failure.sentence}"
         before = self._following
         early = before is not None and before.version == version and now < before.again_at()

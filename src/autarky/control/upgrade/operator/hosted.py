@@ -15,6 +15,7 @@ from autarky.control.common import emulation
 from autarky.control.common.pods import has_ended, is_ready, node_of
 from autarky.control.common.shapes import image_of, mapping, node_is_ready, within
 from autarky.control.common.skew import image_version, minor_of
+from autarky.control.control_nodes.decide.observed import State
 from autarky.control.control_nodes.operator import record
 from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.decide.verdict import Verdict
@@ -195,8 +196,8 @@ def forgotten_control_nodes(view: View) -> frozenset[str]:
     """Machines that may be off, and come back as they were, whose Nodes somebody has deleted: they are in the record of
     control nodes, which only `autarky node remove` takes them from, or have a member of etcd."""
     members = (obj for obj in view.etcd_members.items.values() if within(obj, "status", "phase") != Phase.REMOVED.value)
-    known = {obj["metadata"]["name"] for obj in members} | set(record.records(view.control_nodes))
-    return frozenset(known) - {name for _, name in view.nodes.items}
+    made = {name for name, one in record.records(view.control_nodes).items() if one.state is State.MADE}
+    return frozenset({obj["metadata"]["name"] for obj in members} | made) - {name for _, name in view.nodes.items}
 
 
 def _standbys_emulate(view: View, component: str, emulated: str) -> dict[str, str]:

@@ -62,7 +62,6 @@ SOAK_LOOK_SECONDS = 10.0
 """Between two looks while there is nothing to do but to wait; whatever changes is looked at when it does."""
 UNTIL_SHIFTS = 10.0
 """Seconds by which the end of a step must have moved to be shown."""
-_ASK_AGAIN = "once the cause is removed: `autarky up`, or another text in spec.kubelets.asked"
 SUBJECT = "version"
 _GOES_ON = (State.UPGRADING, State.SOAKING, State.PAUSED)
 
@@ -313,11 +312,8 @@ class Upgrade(ClusterController):
         waits = [name for name in found.waits if all_count or name in found.by_order]
         if not waits:
             return None
-        failed = [
-            f"{name} did not, and is not asked again: {found.failed[name]}" for name in waits if name in found.failed
-        ]
-        asks = f"; {'; '.join(failed[:MOST_NAMED])}; {_ASK_AGAIN}" if failed else ""
-        return f"the kubelets of {some(waits)} go down first (rule 4){asks}", tuple(waits[:NAMED])
+        why = "".join(f"; {name}: {found.why[name]}" for name in sorted(found.why)[:MOST_NAMED])
+        return f"the kubelets of {some(waits)} go down first (rule 4){why}", tuple(waits[:NAMED])
 
     def _until_about(self, plane: Object, component: str, until: float) -> float:
         """What is shown already, where it is about the same: a status that says the same is not written."""

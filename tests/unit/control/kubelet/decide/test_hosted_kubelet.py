@@ -264,6 +264,27 @@ def test_one_that_ends_again_and_again_has_failed(same_number):
     assert notes.failed == Failed(POD, V37, "it ended again and again")
 
 
+def test_where_the_hosts_does_not_start_it_may_again_however_often_it_ended():
+    full = Notes(Allowed(POD, 9, "b1", BEFORE, tuple(range(990, 990 + MOST_TRIES))))
+    decision = decide(hosted=one(only=True), notes=full, live=LIVE)
+    assert decision.verdict is Verdict.MAY
+    assert decision.notes is not None
+    assert decision.notes.allowed is not None
+    assert decision.notes.allowed.begun == (SEEN.uptime,)
+    assert decide(hosted=one(alone=True), notes=full, live=LIVE).verdict is Verdict.STAY
+
+
+@pytest.mark.parametrize(("behind", "alone", "only"), [("yes", 0, 0), ("no", 1, 0), ("gone", 1, 1), ("", 0, 0)])
+def test_what_is_behind_it_is_what_its_supervisor_says(behind, alone, only):
+    values = {"boot": "b1", "pod": POD, "try": "2", "version": "v1.37.1", "state": "proven", "uptime": "9", "why": ""}
+    found = hosted.said(values | {"behind": behind}, "b1", 10)
+    assert found is not None
+    assert (found.alone, found.only, found.is_all_there_is) == (alone, only, alone)
+    former = hosted.said(values, "b1", 10)
+    assert former is not None
+    assert not former.alone, "a supervisor of before says nothing of it"
+
+
 def test_one_that_ends_seldom_has_not():
     assert again(TRIES_SECONDS // MOST_TRIES + 1, 50).failed is None
     assert again(TRIES_SECONDS // MOST_TRIES - 100, 50).failed is not None

@@ -20,6 +20,7 @@ def down(
     failed: str = "",
     claimed: str = "",
     ordered: str = "",
+    said: str = "",
 ) -> Decision:
     memory = None if before is None else before.memory
     found = turns.Decision(
@@ -29,6 +30,7 @@ def down(
         claimed=frozenset(claimed.split()),
         failed=dict.fromkeys(failed.split(), "why"),
         ordered=frozenset(ordered.split()),
+        said=dict.fromkeys(said.split(), "no room"),
     )
     return decide(found, CONTROL, away.split(), memory, now, minor=minor, drain_seconds=100)
 
@@ -49,6 +51,13 @@ def test_but_for_a_worker_that_fell_silent_on_its_way():
     found = down("w1", away="w1", under_way="w1")
     assert found.waits == ("w1",)
     assert down("w1", away="w1", under_way="w1", before=found, now=LAGS_SECONDS + 100).passed == ("w1",)
+
+
+def test_of_control_nodes_it_says_why_and_of_no_worker_which_may_say_anything():
+    found = down("w1", "w2", "c1", "c2", failed="w1 c1", said="w2 c2")
+    asks = "once the cause is removed: `autarky up`, or another text in spec.kubelets.asked"
+    assert found.why == {"c1": f"why; {asks}", "c2": "it waits: no room"}
+    assert down("w1", failed="c1", said="c2").why == {}, "nobody waits for these"
 
 
 def test_nor_for_long_for_a_worker_that_has_failed():

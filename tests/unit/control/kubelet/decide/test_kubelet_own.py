@@ -26,7 +26,7 @@ from autarky.control.kubelet.decide.observed import (
     Trial,
 )
 from autarky.control.kubelet.decide.order import Request, Target, made
-from autarky.control.kubelet.decide.own import FULL_SECONDS, SPARE
+from autarky.control.kubelet.decide.own import FULL_SECONDS, ROOM, SPARE
 from autarky.control.kubelet.decide.pools import Drain
 from autarky.control.kubelet.decide.proof import Verdict
 from autarky.control.kubelet.decide.report import Report, State
@@ -179,17 +179,41 @@ def test_whether_a_program_lacks_room_or_anything_does_is_one_time():
     assert decide(memory=memory, staged=FULL, now=1000.0 + FULL_SECONDS).step is Step.REFUSE
 
 
+@pytest.mark.parametrize("staged", [LACKS, Staged("gen", free=ROOM - 1)])
 @pytest.mark.parametrize(
-    ("control", "lowers", "refused"), [(True, True, False), (True, False, True), (False, True, True)]
+    ("control", "lowers", "runs", "refused"),
+    [
+        (True, True, V36, False),
+        (True, False, Version(1, 38, 0), False),  # nobody has ordered that
+        (True, False, V36, True),
+        (False, True, V36, True),
+    ],
 )
-def test_a_control_node_that_is_to_go_down_waits_for_room_without_an_end(control, lowers, refused):
-    """The control plane waits for it, and nobody else's."""
-    seen = replace(SEEN, order=made(REQUEST, 3, lowers=lowers), control=control, staged=LACKS)
+def test_a_control_node_that_is_to_go_down_waits_for_room_without_an_end(control, lowers, runs, refused, staged):
+    """The control plane waits for it, and for nobody else for ever."""
+    disk = replace(SEEN.disk, version=runs)
+    seen = replace(SEEN, order=made(REQUEST, 3, lowers=lowers), control=control, staged=staged, disk=disk)
     memory = decide(seen, now=1000.0).memory
     decision = decide(seen, memory, 1000.0 + 10 * FULL_SECONDS)
     assert (decision.step is Step.REFUSE) is refused
     assert "the disk is full" in decision.sentence
     assert decide(seen, decision.memory, 2000.0, staged=HAS_ROOM).step is Step.STAGE
+
+
+def test_what_is_there_already_needs_little_room():
+    assert decide(staged=Staged("gen", free=ROOM)).step is Step.LOOK
+    assert decide(staged=Staged("gen", free=ROOM - 1)).step is Step.NOTHING
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.BACK])
+def test_a_disk_that_was_full_when_the_script_began_is_no_failure_of_the_kubelet(outcome):
+    disk = replace(SEEN.disk, asked=ASKED, result=Result(ORDER.id, outcome, "b1", "the disk is full"))
+    final = decide(disk=disk).final
+    assert final is not None
+    assert final.interrupted
+    other = decide(disk=replace(disk, result=Result(ORDER.id, outcome, "b1", "it exits"))).final
+    assert other is not None
+    assert not other.interrupted
 
 
 @pytest.mark.parametrize("unschedulable", [True, False])

@@ -23,8 +23,10 @@ from autarky.control.kubelet.decide.takeovers import (
     Situation,
     at_work,
     is_behind,
+    set_once_more,
 )
 from autarky.control.kubelet.decide.turns import Node
+from autarky.control.rollout.decide.failures import EXPIRES_SECONDS
 from autarky.control.upgrade.decide.absent import Lacking
 from unit.control.kubelet.decide.turns_scene import V36, V37, node
 from unit.control.kubelet.decide.turns_scene import turns as ordered_turns
@@ -480,3 +482,16 @@ class Takeovers(RuleBasedStateMachine):
 
 
 TestTakeovers = Takeovers.TestCase
+
+
+# --- the image -------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_set_once_more_later_each_time_within_the_hour_and_of_the_same_version() -> None:
+    found, delays = set_once_more(None, V37, 0.0), list[float]()
+    for _ in range(8):
+        delays.append(found.again_at() - found.last)
+        found = set_once_more(found, V37, found.last + EXPIRES_SECONDS - 1)
+    assert delays == [0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
+    assert set_once_more(found, V37, found.last + EXPIRES_SECONDS).times == 1
+    assert set_once_more(found, V36, found.last + 1).times == 1

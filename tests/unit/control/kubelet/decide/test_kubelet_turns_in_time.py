@@ -200,6 +200,22 @@ def test_a_worker_that_does_not_end_loses_its_turn_after_long():
     assert given(turns(up, node("w2"), memory=memory, now=LATE)) == ["w2"]
 
 
+@pytest.mark.parametrize("later", [600.0, 10 * LATE_SECONDS])
+@pytest.mark.parametrize("goes_down", [True, False])
+def test_an_order_of_long_ago_makes_nobody_late(goes_down, later):
+    """The next one has its own time."""
+    now, then = (V37, V36) if goes_down else (V36, V37)
+    done = [ordered(node(name, V36 if now == V37 else V37, now), State.DONE) for name in ("w1", "w2", "w3", "c1")]
+    under_way = [replace(one, report=replace(one.report, state=State.PROVING)) for one in done if one.report]
+    memory = turns(*under_way, lowest=now).memory
+    memory = turns(*done, memory=memory, now=130.0, lowest=now).memory
+    again = [replace(one, wanted=target(one.name, then)) for one in done]
+    decision = turns(*again, memory=memory, now=100.0 + later, lowest=then, moves=goes_down)
+    assert given(decision) == (["w1", "c1"] if goes_down else ["w1"])
+    assert not order_of(decision, "w1").alone
+    assert decision.outstanding == {"w1", "w2", "w3", "c1"}
+
+
 def test_a_worker_that_reports_an_end_and_then_none_gets_no_more_time_by_the_same_order():
     memory = turns(ordered(down("w1"), State.PROVING), down("w2", ready=False), lowest=V36, moves=True).memory
     for second in range(int(LATE)):
@@ -250,6 +266,25 @@ def test_each_worker_that_ends_gives_the_others_more_time_before_control_nodes_g
     memory = turns(node("w1", V37), waits, node("c1"), memory=memory, now=limit - 1).memory
     assert given(turns(node("w1", V37), waits, node("c1"), memory=memory, now=2 * limit - 2)) == []
     assert given(turns(node("w1", V37), waits, node("c1"), memory=memory, now=2 * limit)) == ["c1"]
+
+
+def test_a_worker_that_ends_and_then_wants_something_else_holds_up_no_second_control_node():
+    """It says so of its base, while the first one changes."""
+    limit = HELD_SECONDS + WORKERS.drain_seconds
+    waits = [node("c2"), node("c3")]
+    memory = turns(node("w1", ready=False), node("c1"), *waits, now=0.0).memory
+    decision = turns(node("w1", ready=False), node("c1"), *waits, memory=memory, now=limit)
+    assert given(decision) == ["c1"]
+    changes = ordered(node("c1"), State.PROVING)
+    memory = turns(node("w1", V37), changes, *waits, memory=decision.memory, now=limit + 10).memory
+    done = ordered(node("c1"), State.DONE)
+    memory = turns(node("w1", ready=False), done, *waits, memory=memory, now=limit + 20).memory
+    assert given(turns(node("w1", ready=False), done, *waits, memory=memory, now=2 * limit + 9)) == []
+    decision = turns(node("w1", ready=False), done, *waits, memory=memory, now=2 * limit + 10)
+    assert given(decision) == ["c2"]
+    memory = turns(node("w1", V37), done, ordered(node("c2"), State.PROVING), waits[1], memory=decision.memory).memory
+    both = [done, ordered(node("c2"), State.DONE)]
+    assert given(turns(node("w1", ready=False), *both, waits[1], memory=memory, now=2 * limit + 20)) == ["c3"]
 
 
 @pytest.mark.parametrize("why", ["paused", "moves"])

@@ -14,6 +14,7 @@ from autarky.control.drift.decide import applied
 from autarky.control.kubelet.decide import hosted_report
 from autarky.control.kubelet.decide.hosted_report import TURN, Report, State
 from autarky.control.kubelet.decide.report import State as OfOrder
+from autarky.control.kubelet.decide.takeovers import Following
 from autarky.control.kubelet.decide.telling import Hosted as ToldOfHosted
 from autarky.control.kubelet.operator.hosted import FOUGHT_TIMES, HostedKubelets
 from autarky.control.rollout.decide.failures import Failure, Record
@@ -382,6 +383,14 @@ async def test_a_tool_that_keeps_it_at_something_else_is_answered_later_each_tim
     assert took == [0.0, 0.0, 10.0, 20.0, 40.0, 80.0]
     await scene.passes()
     assert scene.hosted.behind == ""
+
+
+async def test_what_somebody_did_to_another_version_delays_nothing() -> None:
+    async with watched(Hosted(image=f"autarky.dev/kubelet:{V36}")) as scene:
+        assert isinstance(scene, Hosted)
+        scene.hosted._following = Following(V36, 9, asyncio.get_running_loop().time())
+        await scene.passes(2)
+        assert await scene.image() == f"autarky.dev/kubelet:{V37}"
 
 
 async def test_nothing_is_set_before_it_is_known_what_was_rolled_back() -> None:
