@@ -38,7 +38,7 @@ SERVERS = frozenset({component(API)})
 SIDE_BY_SIDE = frozenset(map(component, (CONTROLLER_MANAGER, SCHEDULER, PROXY)))
 KUBELETS = frozenset({"kubelet"})
 STEPS = (SERVERS, SIDE_BY_SIDE)
-"""Up a minor: kubelets follow when it is complete."""
+"""Up a minor. Kubelets follow when it is complete, or while kube-proxy is only watched still."""
 BACK = (KUBELETS, SIDE_BY_SIDE, SERVERS)
 """Down a minor."""
 MOMENT_SECONDS = 300.0
