@@ -1,5 +1,5 @@
-"""An upgrade of one node, interrupted while its kubelet is on trial on the way up: by a power cut, and by SIGKILL of the
-operator and of all agents. It is tried again, or its trial goes on, and the upgrade ends; no versions run beside each
+"""An upgrade of one node, interrupted while its kubelet is on trial on the way up: by a power cut, and by SIGKILL of
+operator and agents. It is tried again, or its trial goes on, and the upgrade ends; no versions run beside each
 other that may not. What interrupts the other steps, and the way back, is in `test_upgrade_power`.
 
 The tests of this module build on each other, in order: each goes there, and back.

@@ -158,6 +158,11 @@ def _begin(seen: Seen, order: Order, disk: OnDisk, memory: Memory, now: float) -
         return _wait(seen, disk, replace(memory, full=""), State.STAGING, why)
     if not seen.staged.generation:
         return _stage(seen, order, disk, memory, now)
+    return _with_generation(seen, order, disk, memory, now)
+
+
+def _with_generation(seen: Seen, order: Order, disk: OnDisk, memory: Memory, now: float) -> Decision:
+    """It is complete on the disk."""
     if why := _lacks_room(seen.staged, ROOM):
         return _without_room(seen, order, disk, memory, now, why)
     memory = replace(memory, full="")
