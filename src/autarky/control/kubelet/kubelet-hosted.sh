@@ -22,7 +22,7 @@ start_seconds=@START_SECONDS@ # for a kubelet of the host's that has just been s
 forget_seconds=@FORGET_SECONDS@ # after which an exit does not count any more
 pod=${POD_UID-} init=${1-} exits=0 child="" held="" state="" why="" told=0 looked=0 asked=0 well=0 two=""
 watched="" host_since=0 host_well=0 host_patience=0 waits="" absent=0
-most_absent=10 # looks at which the host's kubelet does not run
+most_absent=10 # looks at which the host's kubelet did not run, since it was at the lock last
 
 # --- files, processes and systemd ---
 
@@ -115,9 +115,8 @@ renew_lock() {
 
 # The host's kubelet waits for nobody's lock where it has been started before there was one.
 host_has_lock() {
-	absent=0
 	make_lock || return 1
-	if host && holds "$host_pid"; then return 0; fi
+	if host && holds "$host_pid"; then absent=0 && return 0; fi
 	is_coming || unit restart kubelet
 	clock
 	end=$((now + 20)) most=$((now + start_seconds))
@@ -127,6 +126,7 @@ host_has_lock() {
 		beat
 		pause 0.2
 	done
+	absent=0
 }
 
 # It exits whenever it is started: nobody has the lock, and without the pod's the node would have no kubelet at all. If
@@ -280,7 +280,7 @@ end_child() {
 # the lock, and else it has it, and answers. One that has just been started has more time for that.
 watch_host() {
 	host || { [ "$host_pid" != 0 ] || waits_now no; start_host; return 0; }
-	if awaits "$host_pid"; then waits_now yes; else waits_now no; fi
+	if awaits "$host_pid"; then absent=0 && waits_now yes; else waits_now no; fi
 	[ "$host_pid" = "$watched" ] || watched=$host_pid host_since=$now host_well=$now host_patience=$start_seconds
 	if is_stopped "$host_pid"; then unit kill --signal=KILL kubelet; fi
 	if has_ended; then watch_in_force; else watch_waiting; fi

@@ -553,14 +553,14 @@ def test_where_the_hosts_does_not_start_it_starts_without_it_however_often_it_en
 @pytest.mark.parametrize("says", ["unproven", "leave", ""])
 def test_one_that_is_all_there_is_goes_on_whatever_is_said_of_it(scenes: Scenes, says: str) -> None:
     """Nobody can prove it, it may not be in force any more, or nobody says anything: no kubelet would be worse."""
-    scene = scenes(limit=3, ceiling=6, wait_seconds=8)
+    scene = scenes(limit=6, ceiling=12, wait_seconds=8)
     first = scene.takes_over()
     breaks(scene)
     scene.agent.says = {"waiting": "may", "proving": says}
     os.kill(first, signal.SIGKILL)
     until(lambda: scene.state == "proving" and scene.in_force not in (0, first), 60)
     pid = scene.in_force
-    time.sleep(9)
+    time.sleep(15)
     assert (scene.in_force, scene.state, scene.said["behind"]) == (pid, "proving", "gone")
     (scene.world / "exits-host").unlink()
     until(lambda: is_away(scene) if says == "unproven" else is_waiting(scene) or scene.in_force != pid)
