@@ -40,6 +40,7 @@ FOLLOW_SECONDS = 180.0
 
 @pytest.fixture(scope="module")
 def cluster(one_node: TestCluster) -> TestCluster:
+    one_node.autarky("payload", "push", NEXT, "--cluster", one_node.name, timeout=300)
     quiet(one_node)
     return one_node
 
