@@ -7,8 +7,8 @@ over when for FAILED_SECONDS no one more has come down, and all workers when for
 since an attacker has it, must not hold up the way back of all. Each counts once, so that one that goes up and down
 begins no clock again, and one that is waited for only by its agent's word does not count at all. Times are by the clock
 of the operator that has watched; another one begins again. `by_order`: those of the waited for that are control nodes,
-or that the operator itself has ordered a later minor (`turns.Decision.ordered`). `why`: what
-keeps control nodes of the waited for from going down; what a worker says of itself is no word of the operator's.
+or that the operator itself has ordered a later minor (`turns.Decision.ordered`). `why`: what keeps control nodes of the
+waited for from going down; what a worker says of itself is no word of the operator's.
 
 Danger: only for a cluster whose kubelets follow (`wanted.follows`): nobody takes the others down.
 """
