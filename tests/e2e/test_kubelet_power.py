@@ -14,6 +14,7 @@ from power import comes_back, cut
 from rollouts import patch_plane, quiet, undisturbed
 from skew import skew_is_kept
 from steps_of_an_upgrade import (
+    BACK,
     LONGEST_OUTAGE_OF_ALL,
     MOMENT_SECONDS,
     Upgrade,
@@ -88,7 +89,7 @@ def _ends(upgrade: Upgrade) -> None:
 
 
 def _goes_back(cluster: TestCluster) -> None:
-    former = str(plane_status(cluster)["formerVersion"])
+    upgrade = Upgrade(cluster, str(plane_status(cluster)["formerVersion"]), BACK)
     cluster.autarky("upgrade", "rollback", "--cluster", cluster.name, "--yes")
-    everything_is_of(cluster, former, follow_within=FOLLOW_SECONDS)
+    _ends(upgrade)
     quiet(cluster)
