@@ -272,6 +272,14 @@ async def test_a_control_node_goes_on_with_what_was_not_drained_in_time(
     assert asked(host)
 
 
+@pytest.mark.parametrize(("namespace", "moves"), [("kube-system", False), ("shop", True)])
+async def test_etcds_guard_stays_since_its_member_does(host: Host, namespace: str, moves: bool) -> None:
+    """While another member is away its budget lets none go. A tenant's of that name is no guard."""
+    host.pod("guard", namespace, metadata={**OF_A_JOB, "labels": {"k8s-app": "etcd-quorum-guard"}})
+    [pod] = [one for one in await own_pods(host.kube, "n1") if one.name == "guard"]
+    assert pod.moves is moves
+
+
 @pytest.mark.parametrize("tolerations", [[{"operator": "Exists", "effect": "NoExecute"}], [{"key": "a"}], [{}], None])
 async def test_what_does_not_tolerate_a_cordon_is_evicted(host: Host, tolerations: object) -> None:
     host.pod("web", "shop", metadata=OF_A_JOB, tolerations=tolerations)

@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autarky.control.common.pods import MIRROR, has_ended, is_mirror
-from autarky.control.common.shapes import items, mapping, plain, text
+from autarky.control.common.shapes import items, labels_of, mapping, plain, text
+from autarky.control.etcd.manifests.members import GUARD
 from autarky.control.kubelet.decide.observed import Pods
 from autarky.errors import ApiError, Conflict
+from autarky.model.components import NAME_LABEL
 from autarky.ports import Clock, Kube, Object
+from autarky.render.values import SYSTEM
 
 EVICT_SECONDS = 5.0
 """Between two attempts, as of `kubectl drain`."""
@@ -74,11 +77,17 @@ def _own(pod: Object) -> OwnPod:
         runtime_uid=text(mapping(meta.get("annotations")).get(MIRROR)) if static else uid,
         living=not going and not has_ended(pod),
         ends_itself=any(spec.get(key) for key in ("hostPID", "shareProcessNamespace", "runtimeClassName")),
-        moves=replaced and not static and not has_ended(pod) and not _comes_back(spec),
+        moves=replaced and not static and not has_ended(pod) and not _comes_back(spec) and not _guards_etcd(meta),
         going=going,
         rejected=_is_rejected(mapping(pod.get("status"))),
         evicted=_is_evicted(mapping(pod.get("status"))),
     )
+
+
+def _guards_etcd(meta: Object) -> bool:
+    """Whether it is there to keep people from taking a member of etcd down with its node. No change of a kubelet does
+    that; and while another member is away, its budget would let none go."""
+    return text(meta.get("namespace")) == SYSTEM and labels_of({"metadata": meta}).get(NAME_LABEL) == GUARD
 
 
 def _comes_back(spec: Object) -> bool:
