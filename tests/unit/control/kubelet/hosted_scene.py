@@ -436,6 +436,11 @@ def _locks(path: Path, *, waiting: bool = False) -> list[int]:
     ]
 
 
+def slots(scene: Scene, *arguments: str) -> None:
+    """The script that switches the host's kubelet."""
+    subprocess.run([scene.root / "slots", *arguments], env=scene.environment, check=True, timeout=60)
+
+
 @contextmanager
 def stranger(path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Somebody who wants the lock, too."""

@@ -22,6 +22,7 @@ from unit.control.kubelet.hosted_scene import (
     VERSION,
     Scene,
     free_port,
+    slots,
     stranger,
     until,
     uptime,
@@ -579,7 +580,3 @@ def test_what_has_waited_for_the_lock_for_long_asks_again(scenes: Scenes) -> Non
     time.sleep(3)
     assert is_waiting(scene)
     assert "proving" not in states(scene)
-
-
-def slots(scene: Scene, *arguments: str) -> None:
-    subprocess.run([scene.root / "slots", *arguments], env=scene.environment, check=True, timeout=60)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autarky.control.kubelet.manifests import files
-from unit.control.kubelet.hosted_scene import MOST_NOBODY_SECONDS, NAMESPACE, Scene, read, until, uptime
+from unit.control.kubelet.hosted_scene import MOST_NOBODY_SECONDS, NAMESPACE, Scene, read, slots, until, uptime
 from unit.control.kubelet.kubelet_scene import FORMER, Node
 
 
@@ -28,10 +28,6 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     one = Scene(tmp_path / "node", {"most_exits": 1})
     yield one
     one.end()
-
-
-def slots(scene: Scene, *arguments: str) -> None:
-    subprocess.run([scene.root / "slots", *arguments], env=scene.environment, check=True, timeout=60)
 
 
 # --- how it is started -------------------------------------------------------------------------------------------

@@ -77,17 +77,17 @@ def _own(pod: Object) -> OwnPod:
         runtime_uid=text(mapping(meta.get("annotations")).get(MIRROR)) if static else uid,
         living=not going and not has_ended(pod),
         ends_itself=any(spec.get(key) for key in ("hostPID", "shareProcessNamespace", "runtimeClassName")),
-        moves=replaced and not static and not has_ended(pod) and not _comes_back(spec) and not _guards_etcd(meta),
+        moves=replaced and not static and not has_ended(pod) and not _comes_back(spec) and not _guards_etcd(pod),
         going=going,
         rejected=_is_rejected(mapping(pod.get("status"))),
         evicted=_is_evicted(mapping(pod.get("status"))),
     )
 
 
-def _guards_etcd(meta: Object) -> bool:
+def _guards_etcd(pod: Object) -> bool:
     """Whether it is there to keep people from taking a member of etcd down with its node. No change of a kubelet does
     that; and while another member is away, its budget would let none go."""
-    return text(meta.get("namespace")) == SYSTEM and labels_of({"metadata": meta}).get(NAME_LABEL) == GUARD
+    return text(pod["metadata"].get("namespace")) == SYSTEM and labels_of(pod).get(NAME_LABEL) == GUARD
 
 
 def _comes_back(spec: Object) -> bool:

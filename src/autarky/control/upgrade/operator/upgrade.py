@@ -134,8 +134,8 @@ class Upgrade(ClusterController):
 
     async def reconcile(self) -> float | None:
         view, plane = self.view, self.view.control_plane
-        sources = [view.planes, view.nodes, view.pods, view.daemon_sets, view.deployments, view.replica_sets]
-        sources.append(view.control_nodes)
+        workloads = [view.daemon_sets, view.deployments, view.replica_sets]
+        sources = [view.planes, view.nodes, view.control_nodes, view.pods, *workloads]
         if plane is None:
             return None
         # Before anything else: from these the status is written, which must not forget what is under way.
