@@ -57,8 +57,8 @@ SHARES = [(writes, AMONG_THEM[part]) for part, writes in writes_in_parts(PARTS).
 MOST_CUTS = 8
 STATES = ("waiting", "proving", "proven")
 MOMENTS = 4
-LONGEST_SECONDS = 6.0
-"""A hand-over of a pod that has just been replaced is over by then."""
+LONGEST_SECONDS = 20.0
+"""A hand-over of a pod that has just been replaced is proven by then."""
 JUDGED_SECONDS = 30
 ENDED_SECONDS = 45.0
 """For the host's kubelet in a shutdown. Where nobody ended it systemd would wait for 90 s."""
