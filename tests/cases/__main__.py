@@ -16,7 +16,7 @@ from cases.changes import UnknownBase
 from cases.checks import former_names, is_certain, problems
 from cases.pieces import seconds_of
 from cases.records import BadRecord, Record, latest_run
-from cases.rotation import SHARE_SECONDS, SLOWER, longer_than_a_share, pick, turn
+from cases.rotation import OLD_DAYS, SHARE_SECONDS, SLOWER, grown_old, longer_than_a_share, pick, turn
 from cases.running import (
     Runner,
     boot_seconds,
@@ -38,11 +38,11 @@ from cases.tree import ROOT
 
 def check(_: argparse.Namespace) -> int:
     situation = Situation()
-    found = problems(situation.cases, situation.records, situation.scenarios, situation.listed_before)
+    found = problems(situation.cases, situation.records, situation.scenarios)
     for problem in found:
         say(problem)
     if situation.base is None:
-        say("no other commit is here: nobody looks at what is touched, nor at whether a new case has passed")
+        say("no other commit is here: nobody looks at what is touched")
     else:
         say(f"what is touched, and which cases are new, is seen by comparing with {situation.base}")
     _tell_turn(situation)
@@ -76,6 +76,9 @@ def _tell_turn(situation: Situation) -> None:
     unknown = sum(not record.passed for record in situation.records.values())
     say(f"the latest run is {latest_run(situation.records)}; {unknown} of all cases have not passed yet")
     say(f"{_tell_stale(situation)}: ./run cases stale")
+    for case, passed in grown_old(rotating, situation.records).items():
+        old = f"passed last on {passed}, more than {OLD_DAYS} days before the latest pass"
+        say(f"{case} {old}: ./run cases run '{case}'")
 
 
 def _tell_stale(situation: Situation) -> str:

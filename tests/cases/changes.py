@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cases.beside import own_files
-from cases.records import RECORDS, SCENARIOS, case_of
+from cases.records import SCENARIOS
 from cases.scenario import name_of_test, scenario_hashes
 from cases.tree import ROOT
 
@@ -73,13 +73,6 @@ def changed_since(commit: str, now: Mapping[str, str], root: Path = ROOT) -> set
 def is_other(test: str, scenario: str, then: Mapping[str, str]) -> bool:
     """Pure. A test that has only got another name is the same."""
     return then[test] != scenario if test in then else scenario not in then.values()
-
-
-def listed_in(commit: str, root: Path = ROOT) -> set[str]:
-    """The cases that had a record in that commit."""
-    directory = RECORDS.relative_to(ROOT)
-    listed = _git(root, "ls-tree", "-r", "-z", "--name-only", commit, f"{directory}/") or b""
-    return {case_of(Path(name)) for name in listed.decode().split("\0") if name.endswith(".json")}
 
 
 # --- what lies in the directory of the scenarios -------------------------------------------------------

@@ -1,8 +1,10 @@
 """The plugin of pytest that writes records (`--record`): of cases that passed, by hand, never in CI.
 
-Wired in by tests/e2e/conftest.py. A case passed when its setup, its call and its teardown did. The tree must be the
-same from the beginning of the session on, else it is unknown what passed, and nothing is written. Nor is anything while
-a variable is set that makes cases shorter or longer: a record is of the whole case, with the time that it takes always.
+Wired in by tests/e2e/conftest.py. A case passed when its setup, its call and its teardown did. What is compared at the
+end of a place (the members of its etcd) fails in the teardown of whichever case is the last there: then no record of
+this session stands of that place, as nobody knows which case it was. The tree must be the same from the beginning of
+the session on, else it is unknown what passed, and nothing is written. Nor is anything while a variable is set that
+makes cases shorter or longer: a record is of the whole case, with the time that it takes always.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import pytest
 
 from cases.changes import hashes_now
 from cases.listing import place_of
-from cases.records import RECORDS, Record, read_all, run_by_hand, write
+from cases.records import RECORDS, Record, path_of, read_all, run_by_hand, write
 from cases.tree import tree_hash
 
 OTHER_LENGTHS = ("AUTARKY_ROUNDS", "AUTARKY_EVERY_WRITE", "AUTARKY_RENEWALS")
@@ -76,7 +78,8 @@ class Recorder:
         self._made: set[str] = set()
         self._timed: dict[str, Timed] = {}
         self._running: Timed | None = None
-        self._written = 0
+        self._replaced: dict[str, dict[Path, bytes | None]] = {}
+        """Place → what its cases have written in this session → what was there before."""
         self._unknown: list[str] = []
 
     @pytest.hookimpl(tryfirst=True)
@@ -98,7 +101,7 @@ class Recorder:
         if self._unknown:
             names = ", ".join(self._unknown)
             terminalreporter.write_line(f"the sources have changed meanwhile, not recorded: {names}", red=True)
-        terminalreporter.write_line(f"recorded as of run {self._run}: {self._written}")
+        terminalreporter.write_line(f"recorded as of run {self._run}: {sum(map(len, self._replaced.values()))}")
 
     # --- what the hooks tell, and what is made of it ---
 
@@ -120,6 +123,8 @@ class Recorder:
             return
         if not passed:
             del self._timed[case]
+            if phase == "teardown":
+                self._take_back(timed.place)
             return
         timed.seconds[phase] = seconds
         if phase == "setup":
@@ -148,5 +153,15 @@ class Recorder:
             date=datetime.now(UTC).date().isoformat(),
             run=self._run,
         )
+        path = path_of(case, self._directory)
+        before = path.read_bytes() if path.exists() else None
+        self._replaced.setdefault(timed.place, {}).setdefault(path, before)
         write(case, record, self._directory)
-        self._written += 1
+
+    def _take_back(self, place: str) -> None:
+        """All records that cases of this place have got in this session."""
+        for path, before in self._replaced.pop(place, {}).items():
+            if before is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.write_bytes(before)

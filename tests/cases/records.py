@@ -75,7 +75,8 @@ def read_all(directory: Path = RECORDS) -> dict[str, Record]:
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    return iter(sorted(directory.glob("*/*.json")))
+    """But those that a killed run has begun to write."""
+    return (path for path in sorted(directory.glob("*/*.json")) if not path.name.startswith("."))
 
 
 def _read(path: Path) -> Record:

@@ -3,8 +3,9 @@
 In this order, as long as the next one fits: what the change touches; what has never passed; what has waited longest, by
 the number of the run that recorded it, and of these last what has passed on this very tree. A run that records nothing,
 which is one of CI, takes nothing of which no case has ever passed, unless the change touches it: a first pass is by
-hand. Among those that have waited equally long the tree decides, so that each change gets others, and a repeated run of
-one tree the same.
+hand. Its records stand still until somebody has run something by hand: so behind what the change touches all are drawn,
+and whoever has waited longest has the best chance. The tree decides in the draw, and among those that have waited
+equally long, so that each change gets others, and a repeated run of one tree the same.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import date
 
 from cases.pieces import Piece, seconds_of
 from cases.records import Record, latest_run
@@ -25,6 +27,9 @@ SLOWER = 1.3
 """How much longer than recorded a piece may take: records are of another machine, and another day."""
 SHARE_SECONDS = 15 * 60
 """What CI has left for the rotation, about."""
+LONGEST_WAITS = 4.0
+"""How many chances in a draw whoever has waited longest has for one of whoever was recorded last."""
+OLD_DAYS = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,8 @@ def pick(
     whether passes will be recorded."""
     taken: list[Candidate] = []
     too_long: list[Candidate] = []
-    for candidate in in_turn((one for one in candidates if records or not waits_for_a_first_pass(one)), tree):
+    looked_at = [one for one in candidates if records or not waits_for_a_first_pass(one)]
+    for candidate in in_turn(looked_at, tree, records=records):
         fits = cost([*taken, candidate], build_seconds) <= left
         (taken if fits else too_long).append(candidate)
     return Pick(tuple(taken), tuple(too_long))
@@ -76,14 +82,31 @@ def waits_for_a_first_pass(one: Candidate) -> bool:
     return one.never_passed and not one.touched
 
 
-def in_turn(candidates: Iterable[Candidate], tree: str) -> list[Candidate]:
+def in_turn(candidates: Iterable[Candidate], tree: str, *, records: bool = True) -> list[Candidate]:
     """Who is looked at, first to last."""
+    found = list(candidates)
+    runs = [one.waits_since for one in found]
+    first, last = min(runs, default=0), max(runs, default=0)
 
-    def order(one: Candidate) -> tuple[bool, bool, bool, bool, int, str]:
-        drawn = hashlib.sha256(f"{tree} {' '.join(one.piece.ids)}".encode()).hexdigest()
-        return not one.unproven, not one.touched, not one.never_passed, one.passed_here, one.waits_since, drawn
+    def recorded(one: Candidate) -> tuple[bool, bool, bool, bool, int, float]:
+        return *_touched_first(one), not one.never_passed, one.passed_here, one.waits_since, _drawn(one, tree)
 
-    return sorted(candidates, key=order)
+    def drawn(one: Candidate) -> tuple[bool, bool, bool, float]:
+        waited = (last - one.waits_since) / max(1, last - first)
+        chances = 1 + (LONGEST_WAITS - 1) * waited
+        return *_touched_first(one), one.passed_here, -math.log(_drawn(one, tree)) / chances
+
+    return sorted(found, key=recorded if records else drawn)
+
+
+def _touched_first(one: Candidate) -> tuple[bool, bool]:
+    return not one.unproven, not one.touched
+
+
+def _drawn(one: Candidate, tree: str) -> float:
+    """Above 0, and 1 at most."""
+    digest = hashlib.sha256(f"{tree} {' '.join(one.piece.ids)}".encode()).digest()
+    return (int.from_bytes(digest[:6], "big") + 1) / 2**48
 
 
 def cost(taken: Sequence[Candidate], build_seconds: Mapping[str, float]) -> float:
@@ -148,3 +171,13 @@ def passed_over(pieces: Sequence[Piece], records: Mapping[str, Record]) -> dict[
     now, limit = latest_run(records), 2 * turn(pieces)
     rotating = [case.id for piece in pieces for case in piece.cases if case.rotation and case.id in records]
     return {case: waited for case in rotating if (waited := now - records[case].run) > limit}
+
+
+def grown_old(pieces: Sequence[Piece], records: Mapping[str, Record]) -> dict[str, str]:
+    """Case → when it passed last, of those of the rotation for which that is more than OLD_DAYS before the latest pass
+    of all. Runs by hand have the number of the latest run, so that by numbers nobody waits while there are only these;
+    and no clock is asked, so that a tree that passes goes on to do so."""
+    dates = {case: record.date for case, record in records.items() if record.date is not None}
+    latest = max(map(date.fromisoformat, dates.values()), default=date.min)
+    rotating = [case.id for piece in pieces for case in piece.cases if case.rotation and case.id in dates]
+    return {case: dates[case] for case in rotating if (latest - date.fromisoformat(dates[case])).days > OLD_DAYS}

@@ -1,11 +1,15 @@
-"""Shards: all cases in so many parts, each on its own machine or day, of about the same length. Pure."""
+"""Shards: all cases in so many parts, each on its own machine or day, of about the same length. Pure.
+
+Contract: which shard a case is in follows from the list of cases alone, and never from what was recorded of them: each
+shard records while it runs, and the next would be cut of other parts. A case counts as long as it may take at most.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 
-from cases.pieces import Piece, seconds_of
+from cases.pieces import Piece
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -23,13 +27,18 @@ def shard(pieces: Iterable[Piece], number: int, of: int) -> list[list[Piece]]:
     is cut into several groups, of which each sets it up anew.
     """
     dealt: list[list[list[Piece]]] = [[] for _ in range(of)]
-    for group in sorted(_groups(list(pieces), of), key=lambda group: (-seconds_of(group), group[0].position)):
+    for group in sorted(_groups(list(pieces), of), key=lambda group: (-at_most(group), group[0].position)):
         min(dealt, key=_length).append(group)
     return sorted(dealt[number - 1], key=lambda group: group[0].position)
 
 
+def at_most(pieces: Iterable[Piece]) -> float:
+    """Seconds that all of their cases together may take."""
+    return sum(case.timeout for piece in pieces for case in piece.cases)
+
+
 def _groups(pieces: Sequence[Piece], of: int) -> list[list[Piece]]:
-    fair = seconds_of(pieces) / of
+    fair = at_most(pieces) / of
     places: dict[str, list[Piece]] = {}
     for piece in sorted(pieces, key=lambda piece: piece.position):
         places.setdefault(piece.place, []).append(piece)
@@ -40,7 +49,7 @@ def _cut(pieces: Sequence[Piece], longest: float) -> list[list[Piece]]:
     """As few groups as are not longer than that, but for a single piece that is."""
     groups: list[list[Piece]] = []
     for piece in pieces:
-        if groups and seconds_of([*groups[-1], piece]) <= longest:
+        if groups and at_most([*groups[-1], piece]) <= longest:
             groups[-1].append(piece)
         else:
             groups.append([piece])
@@ -48,4 +57,4 @@ def _cut(pieces: Sequence[Piece], longest: float) -> list[list[Piece]]:
 
 
 def _length(groups: Iterable[Sequence[Piece]]) -> float:
-    return sum(seconds_of(group) for group in groups)
+    return sum(at_most(group) for group in groups)

@@ -36,11 +36,6 @@ class Situation:
         """The cases that are other than in that commit."""
         return set() if self.base is None else changes.changed_since(self.base, self.scenarios)
 
-    @cached_property
-    def listed_before(self) -> set[str] | None:
-        """The cases that had a record in that commit."""
-        return None if self.base is None else changes.listed_in(self.base)
-
     @property
     def stale(self) -> list[Case]:
         """The cases whose last pass is not of this very tree."""

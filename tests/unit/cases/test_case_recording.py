@@ -103,11 +103,27 @@ def test_what_a_case_has_made_is_there_although_it_failed(recorder: Recorder, tm
     assert times(tmp_path) == {B: (30.0, 140.0)}
 
 
+def test_what_the_end_of_a_place_finds_wrong_leaves_no_record_of_its_cases_and_those_of_others(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    """What was recorded in an earlier session is there again."""
+    earlier = Recorder(40, directory=tmp_path, hash_tree=lambda: "this tree", hash_scenario=str)
+    ran(earlier, B, 1.0, 3.0, 0.0)
+    before = read_all(tmp_path)
+    ran(recorder, A, 1.0, 2.0, 0.0)
+    ran(recorder, B, 1.0, 2.0, 0.0)
+    ran(recorder, C, 1.0, 2.0, 0.0, failed="teardown")
+    assert read_all(tmp_path) == before
+    ran(recorder, A, 1.0, 2.0, 0.0, place="test_power")
+    ran(recorder, C, 1.0, 2.0, 0.0, failed="teardown")
+    assert read_all(tmp_path).keys() == {A, B}
+
+
 @pytest.mark.parametrize("phase", ["setup", "call", "teardown"])
 def test_a_case_that_failed_in_any_phase_keeps_the_record_that_it_had(
     recorder: Recorder, tmp_path: Path, phase: str
 ) -> None:
-    ran(recorder, A, 1.0, 2.0, 0.0)
+    ran(recorder, A, 1.0, 2.0, 0.0, place="another")
     before = read_all(tmp_path)
     ran(recorder, A, 5.0, 6.0, 0.0, failed=phase)
     ran(recorder, B, 5.0, 6.0, 0.0, failed=phase)

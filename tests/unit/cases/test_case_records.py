@@ -100,3 +100,11 @@ def test_a_record_of_a_pass_is_never_written_over_by_a_rename(tmp_path: Path) ->
 def test_a_rename_of_what_has_no_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no record of"):
         records.move(A, B, tmp_path)
+
+
+@pytest.mark.parametrize("half", ["", '{"seconds": 1.0'])
+def test_what_a_killed_run_has_begun_to_write_is_no_record(tmp_path: Path, half: str) -> None:
+    write(A, PASSED, tmp_path)
+    path = path_of(B, tmp_path)
+    path.with_name(f".{path.name}").write_text(half)
+    assert read_all(tmp_path) == {A: PASSED}

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from cases import changes
-from cases.changes import UnknownBase, base, changed_since, hashes_now, is_other, listed_in
-from cases.records import Record, write
+from cases.changes import UnknownBase, base, changed_since, hashes_now, is_other
 
 MODULE = "tests/e2e/test_a.py"
 ONE, TWO = f"{MODULE}::test_one[n1]", f"{MODULE}::test_two"
@@ -173,15 +172,6 @@ def test_what_two_modules_share_touches_none(root: Path) -> None:
     commit_of(root, test_a__py=USES, test_b__py="import own", own__py="def helps(): return 1", list__txt="one")
     commit_of(root, own__py="def helps(): return 2")
     assert touched(root) == set()
-
-
-def test_the_cases_that_were_listed_are_those_that_had_a_record(root: Path) -> None:
-    nothing = commit_of(root, test_a__py=USES)
-    write(ONE, Record(), root / "tests/cases/records")
-    then = commit_of(root, own__py="")
-    write(TWO, Record(), root / "tests/cases/records")
-    assert listed_in(nothing, root) == set()
-    assert listed_in(then, root) == {ONE}
 
 
 def test_a_new_name_alone_touches_nothing() -> None:

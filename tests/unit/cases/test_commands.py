@@ -30,7 +30,7 @@ def situation(monkeypatch: pytest.MonkeyPatch) -> Situation:
     """All have passed on this tree; the base of the change has all."""
     made = Situation(CASES, {case.id: PASSED for case in CASES}, "this tree")
     scenarios = {case.id: "as it is" for case in CASES}
-    made.__dict__ |= {"scenarios": scenarios, "base": "a commit", "changed": set(), "listed_before": set(scenarios)}
+    made.__dict__ |= {"scenarios": scenarios, "base": "a commit", "changed": set()}
     monkeypatch.setattr(commands, "Situation", lambda: made)
     return made
 
@@ -125,20 +125,26 @@ def test_turn_tells_what_is_stale_and_what_no_run_of_ci_has_the_time_for(
     ]
 
 
-def test_check_fails_for_a_case_that_the_change_adds_without_a_pass(
+def test_check_names_what_has_not_passed_for_two_weeks_and_does_not_fail_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], situation: Situation
+) -> None:
+    change(situation, TWO=replace(PASSED, date="2026-11-02"))
+    assert cases(monkeypatch, "check") == 0
+    said = f"{TWO} passed last on 2026-11-02, more than 14 days before the latest pass: ./run cases run '{TWO}'"
+    assert said in capsys.readouterr().out
+
+
+def test_check_fails_for_a_case_that_has_never_passed_whichever_commit_added_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], situation: Situation
 ) -> None:
     change(situation, FOUR=Record(run=7))
-    assert cases(monkeypatch, "check") == 0
-    situation.__dict__["listed_before"] = {ONE, TWO, THREE}
     assert cases(monkeypatch, "check") == 1
-    assert f"{FOUR} is new and has never passed: ./run cases run '{FOUR}'" in capsys.readouterr().out
+    assert f"{FOUR} has never passed: ./run cases run '{FOUR}'" in capsys.readouterr().out
 
 
-def test_check_says_that_nobody_looks_at_that_where_there_is_nothing_to_compare_with(
+def test_check_says_that_nobody_looks_at_what_is_touched_where_there_is_nothing_to_compare_with(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], situation: Situation
 ) -> None:
-    change(situation, FOUR=Record(run=7))
-    situation.__dict__ |= {"base": None, "listed_before": None}
+    situation.__dict__ |= {"base": None}
     assert cases(monkeypatch, "check") == 0
-    assert "nobody looks at what is touched, nor at whether a new case has passed" in capsys.readouterr().out
+    assert "nobody looks at what is touched" in capsys.readouterr().out

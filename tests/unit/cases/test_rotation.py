@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from random import Random
 
@@ -21,6 +22,7 @@ from cases.rotation import (
     as_candidate,
     cost,
     first_group,
+    grown_old,
     in_turn,
     longer_than_a_share,
     passed_over,
@@ -109,7 +111,29 @@ def test_where_no_pass_is_recorded_nothing_is_tried_that_has_never_passed_unless
     found: list[Candidate], left: float, tree: str
 ) -> None:
     looked_at = [one for one in found if one.touched or not one.never_passed]
-    assert pick(found, left, BUILDS, tree, records=False) == pick(looked_at, left, BUILDS, tree)
+    picked = pick(found, left, BUILDS, tree, records=False)
+    assert {*picked.taken, *picked.too_long} == {*looked_at}
+    assert picked == pick(looked_at, left, BUILDS, tree, records=False)
+
+
+@given(candidates(), TREES)
+def test_where_no_pass_is_recorded_the_order_is_touched_then_other_trees(found: list[Candidate], tree: str) -> None:
+    order = in_turn(found, tree, records=False)
+    keys = [(not one.unproven, not one.touched, one.passed_here) for one in order]
+    assert keys == sorted(keys)
+    assert sorted(order, key=found.index) == found
+
+
+def test_where_no_pass_is_recorded_everybody_has_a_turn_and_who_waits_longer_has_more() -> None:
+    """While the records stand still, as those of CI do, whoever has waited longest would be all that is ever taken."""
+    found = [Candidate(a_piece(number), waits_since=0 if number < 10 else 119 - number) for number in range(60)]
+    turns = Counter[Candidate]()
+    for number in range(200):
+        turns.update(pick(found, SLOWER * 660, BUILDS, f"tree {number}", records=False).taken)
+    assert turns.keys() == {*found}
+    waiting = sum(turns[one] for one in found[:10]) / 10
+    others = sum(turns[one] for one in found[10:]) / 50
+    assert waiting > 2 * others
 
 
 @given(candidates(), TIMES, TREES, st.randoms())
@@ -264,7 +288,21 @@ def test_passed_over_is_who_has_waited_for_more_than_two_turns() -> None:
     assert passed_over(pieces, too_late)[late] == 27
 
 
+def test_grown_old_is_what_has_passed_two_weeks_before_the_latest_pass_whatever_the_runs_are_called() -> None:
+    """Runs by hand have the number of the latest one: while there are only these, nobody is passed over by it."""
+    pieces, records = a_list(3, 450.0)
+    old, fresh, never = (piece.ids[0] for piece in pieces)
+    dates = {old: "2026-11-10", fresh: "2026-11-24", never: None}
+    dated = {case: replace(records[case], date=date) for case, date in dates.items()}
+    assert grown_old(pieces, dated) == {}
+    later = {**dated, fresh: replace(dated[fresh], date="2026-11-25")}
+    assert grown_old(pieces, later) == {old: "2026-11-10"}
+    assert grown_old(pieces, {never: dated[never]}) == {}
+
+
 def test_a_case_that_every_run_of_ci_has_is_never_passed_over() -> None:
     cases = [Case("tests/e2e/test_m.py::test_short", "test_m"), Case(ONE, "test_one", rotation=True)]
     records = {cases[0].id: Record(seconds=1.0, run=0), ONE: Record(seconds=1.0, run=99)}
     assert passed_over(pieces_of(cases, records), records) == {}
+    dated = {ONE: replace(records[ONE], date="2026-11-30"), cases[0].id: Record(seconds=1.0, date="2026-10-01")}
+    assert grown_old(pieces_of(cases, dated), dated) == {}

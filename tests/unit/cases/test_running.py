@@ -23,6 +23,8 @@ CASES = [
 ]
 A1, SHORT, B2, A3 = (case.id for case in CASES)
 SETUP = 0.0
+RECORDED = 4
+"""A run whose passes are recorded takes them in the order of how long they have waited."""
 
 
 def a_record(run: int, scenario: str = "as it is") -> Record:
@@ -62,26 +64,26 @@ def rotated(situation: Situation, clock: Clock) -> int:
 
 
 def test_groups_run_in_turn_and_each_brings_what_else_fits_of_its_place(found: Find) -> None:
-    clock = Clock(None, left=1000.0)
+    clock = Clock(RECORDED, left=1000.0)
     assert rotated(found({A1: a_record(1), B2: a_record(2), A3: a_record(3)}), clock) == 0
     assert clock.ran == [[A1, A3], [B2]]
 
 
 def test_one_after_the_other_is_taken_as_long_as_there_is_time(found: Find) -> None:
     """Three of 130 s at most, for which there are 270: the second group has 140 left."""
-    clock = Clock(None, left=270.0)
+    clock = Clock(RECORDED, left=270.0)
     assert rotated(found({A1: a_record(1), B2: a_record(2), A3: a_record(3)}), clock) == 0
     assert clock.ran == [[A1], [B2]]
 
 
 def test_a_group_that_took_longer_than_it_was_said_to_costs_the_next_ones_their_turn(found: Find) -> None:
-    clock = Clock(None, left=270.0, takes=200.0)
+    clock = Clock(RECORDED, left=270.0, takes=200.0)
     assert rotated(found({A1: a_record(1), B2: a_record(2), A3: a_record(3)}), clock) == 0
     assert clock.ran == [[A1]]
 
 
 def test_a_group_that_was_quicker_lets_others_have_theirs(found: Find) -> None:
-    clock = Clock(None, left=270.0, takes=50.0)
+    clock = Clock(RECORDED, left=270.0, takes=50.0)
     rotated(found({A1: a_record(1), B2: a_record(2), A3: a_record(3)}), clock)
     assert clock.ran == [[A1], [B2], [A3]]
 

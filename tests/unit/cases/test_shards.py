@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cases.listing import Case
 from cases.pieces import UNKNOWN_SECONDS, UNKNOWN_SETUP, Piece, pieces_of, seconds_of
 from cases.records import Record
-from cases.shards import parse_shard, shard
+from cases.shards import at_most, parse_shard, shard
 
 PLACES = ("test_a", "test_b", "test_c", "shared")
 
@@ -24,7 +24,9 @@ def lists(draw: st.DrawFn) -> tuple[list[Case], dict[str, Record]]:
         module = draw(st.sampled_from(["test_a", "test_b", "test_c", "test_d"]))
         place = "shared" if module == "test_d" else module
         link = draw(st.sampled_from([None, None, "", "x"]))
-        case = Case(f"tests/e2e/{module}.py::test_{number}", place, draw(st.booleans()), link)
+        case = Case(
+            f"tests/e2e/{module}.py::test_{number}", place, draw(st.booleans()), link, timeout=draw(st.integers(1, 900))
+        )
         cases.append(case)
         passed = Record(seconds=draw(st.floats(0, 600)), setup=draw(st.none() | st.floats(0, 300)))
         records[case.id] = draw(st.sampled_from([Record(), passed]))
@@ -67,25 +69,32 @@ def test_every_piece_is_in_one_shard(listed: tuple[list[Case], dict[str, Record]
         assert group == sorted(group, key=lambda piece: piece.position)
 
 
+@given(lists(), lists(), st.integers(1, 6))
+def test_what_is_recorded_meanwhile_moves_no_case_to_another_shard(
+    listed: tuple[list[Case], dict[str, Record]], later: tuple[list[Case], dict[str, Record]], of: int
+) -> None:
+    cases, records = listed
+    before, after = (pieces_of(cases, found) for found in (records, {**records, **later[1]}))
+    for number in range(1, of + 1):
+        assert [ids(group) for group in shard(before, number, of)] == [ids(group) for group in shard(after, number, of)]
+
+
 @given(lists(), st.integers(1, 6))
 def test_no_shard_is_longer_than_a_fair_share_and_the_longest_group(
     listed: tuple[list[Case], dict[str, Record]], of: int
 ) -> None:
     pieces = pieces_of(*listed)
     shards = [shard(pieces, number, of) for number in range(1, of + 1)]
-    groups = list(chain.from_iterable(shards))
-    longest = max((seconds_of(group) for group in groups), default=0.0)
-    fair = sum(seconds_of(group) for group in groups) / of
+    longest = max(map(at_most, chain.from_iterable(shards)), default=0.0)
     for one in shards:
-        assert sum(seconds_of(group) for group in one) <= fair + longest + 1e-6
+        assert sum(map(at_most, one)) <= at_most(pieces) / of + longest + 1e-6
 
 
 def test_the_longest_go_first_so_that_the_short_ones_fill_up() -> None:
-    lengths = {"a": 100.0, "b": 100.0, "c": 100.0, "d": 300.0}
-    cases = [Case(f"tests/e2e/test_{name}.py::test_x", f"test_{name}") for name in lengths]
-    records = {case.id: Record(seconds=lengths[case.place[-1]], setup=0.0) for case in cases}
-    pieces = pieces_of(cases, records)
-    assert [sum(map(seconds_of, shard(pieces, number, 2))) for number in (1, 2)] == [300.0, 300.0]
+    lengths = {"a": 100, "b": 100, "c": 100, "d": 300}
+    cases = [Case(f"tests/e2e/test_{name}.py::test_x", f"test_{name}", timeout=lengths[name]) for name in lengths]
+    pieces = pieces_of(cases, {})
+    assert [sum(map(at_most, shard(pieces, number, 2))) for number in (1, 2)] == [300, 300]
 
 
 @given(lists())

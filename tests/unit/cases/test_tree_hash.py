@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ CONTENT = {
     "tests/fakes/editions.py": "a later release",
     "examples/lab-1.yaml": "a",
     "docs/by-hand.md": "how",
+    "docs/recovery.md": "how",
     "docs/README.md": "what",
     "requirements/dev.lock": "x==1",
     "pyproject.toml": "",
@@ -59,6 +61,7 @@ def test_the_same_content_has_the_same_hash_wherever_it_lies(
         "tests/conftest.py",
         "tests/fakes/editions.py",
         "docs/by-hand.md",
+        "docs/recovery.md",
         "examples/lab-1.yaml",
         "requirements/dev.lock",
         "pyproject.toml",
@@ -86,6 +89,19 @@ def test_whatever_a_scenario_imports_of_the_tests_is_in_the_hash_or_counts_it() 
                 if found.is_file() and found not in hashed and name.partition(".")[0] not in COUNTING:
                     missing.add((path.name, name))
     assert missing == set()
+
+
+def test_whatever_page_a_scenario_reads_is_in_the_hash() -> None:
+    hashed = {path.relative_to(ROOT).as_posix() for path in _files(ROOT)}
+    named = {
+        page
+        for path in (ROOT / "tests/e2e").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for page in re.findall(r"^(?:docs/)?([a-z-]+\.md)$", node.value)
+    }
+    assert {"by-hand.md", "demos.md", "etcd.md", "recovery.md"} <= named
+    assert {f"docs/{page}" for page in named} <= hashed
 
 
 def test_names_and_new_files_count(root: Path) -> None:
