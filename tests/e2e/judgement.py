@@ -36,8 +36,14 @@ may rely where another server serves."""
 OVERTAKEN = "watch-event-overtaken"
 """A watch that must begin again from a list shows no event of a write that the next one has covered. It must do so
 where the only server was killed, which knew the events."""
+LONGEST_SILENCE = 5.0
+"""Seconds for which a probe may ask nothing: it meets no outage of that time. Missed requests are never caught up with,
+so a shorter bound would be better for what is looked for; but a probe runs beside a cluster that starts, on two
+processors, and one that was not scheduled for some seconds would fail what it watched."""
+LONGEST_SILENCE_OF_WAITING = LONGEST_SILENCE + 6.0
+"""The same for workers that wait for their answers: one has 5 s, and who refused it is asked for one more second."""
 SLOW = "slow, with no cut announced"
-NEW, WRITES, KEPT_WRITES = "new-connections", "writes", "kept-writes"
+NEW, KEPT, WRITES, KEPT_WRITES = "new-connections", "kept-alive", "writes", "kept-writes"
 Report = Mapping[str, Any]
 
 _log = logging.getLogger(__name__)
@@ -48,6 +54,7 @@ def nothing_failed(report: Report, *, writes: int = 20) -> None:
     kinds = Counter((failure["stream"], failure["kind"]) for failure in report["failures"])
     assert report["failed"] == 0, f"{report['verdict']}: {dict(kinds)}; at first {report['failures'][:3]}"
     assert report["writes_acknowledged"] > writes, report
+    _asked_all_the_time(report)
     _few_are_excused(report)
     _tell_what_was_slow(report)
 
@@ -75,6 +82,7 @@ def nothing_lost(report: Report, *, only_server_killed: bool = False) -> None:
     assert not broken, f"{report['verdict']}: {broken}; at first {report['failures'][:3]}"
     assert report["writes_lost"] == 0, report
     assert report["writes_acknowledged"] > 20, report
+    _asked_all_the_time(report)
     going_on = [name for name in (NEW, WRITES, KEPT_WRITES) if not _is_over(report, name)]
     assert not going_on, f"{report['verdict']}: in the end they still failed: {going_on}"
 
@@ -103,6 +111,21 @@ def _is_over(report: Report, stream: str) -> bool:
     """Not the longest outage alone, after which there may have been another."""
     found = report["streams"][stream]
     return not found["fails_at_the_end"] and (found["outage"] is None or bool(found["outage"]["over"]))
+
+
+def _asked_all_the_time(report: Report) -> None:
+    """Or what happened in the rest of the time was seen by nobody: also during announced cuts, which are what a probe
+    is there for. New connections wait for no answer, so that no server can hold them up."""
+    held_up = report["held_up"]
+    assert held_up <= LONGEST_SILENCE, f"{report['verdict']}: the probe itself did not run for {held_up:.1f} s"
+    for name in (NEW, KEPT, WRITES, KEPT_WRITES):
+        stream = report["streams"][name]
+        silence, most = stream["silence"], LONGEST_SILENCE if name == NEW else LONGEST_SILENCE_OF_WAITING
+        assert stream["requests"], f"{report['verdict']}: {name} asked nothing"
+        assert silence <= most, f"{report['verdict']}: {name} began nothing for {silence:.1f} s"
+    begun, left_out = report["streams"][NEW]["requests"], report["streams"][NEW]["left_out"]
+    due = begun + left_out
+    assert begun >= left_out, f"{report['verdict']}: only {begun} new connections of {due} that were due were begun"
 
 
 def _few_are_excused(report: Report) -> None:

@@ -35,7 +35,8 @@ load balancer waits for a processor meanwhile: by captured packets, on two proce
 server for up to 0.12 s before the connection was closed in order."""
 LATEST = 1.0
 """Seconds. An end that came later than any of what is known of that time is judged by what its retry takes, up to this:
-where a request lay unread for so long, the next one does, too."""
+where a request lay unread for so long, the next one does, too. Slower answers to others count as this: a write may have
+waited for etcd, and no request lies unread for that."""
 APART = 10.0
 """Seconds between the stops of two indistinguishable servers: they are replaced one after the other, and the new one
 must be ready before the next stops."""
@@ -92,7 +93,7 @@ class Kept:
         except Fault as fault:
             if not (reused and _is_cut(fault)):
                 raise
-            longest = max(connection.round_trip, self._run.slowest_lately())
+            longest = max(connection.round_trip, min(self._run.slowest_lately(), LATEST))
             after_it = await self._after_a_cut(request, fault, longest, until)
             self._tally.late_races += fault.after > connection.round_trip
             return *after_it, Excuse.RACE

@@ -151,7 +151,7 @@ class Probe:
                 raise
 
     async def wait(self) -> None:
-        """Until `duration` has passed. With no duration: for ever."""
+        """Until `duration` has passed. With no duration: forever."""
         assert self._run is not None  # noqa: S101 # for mypy: it was entered
         await asyncio.wait({self._run.halted})
 

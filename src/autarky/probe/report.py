@@ -33,6 +33,7 @@ class StreamReport:
     turned_away: int
     reconnects: int
     left_out: int
+    silence: float
     slow: int
     outage: Outage | None
     fails_at_the_end: bool
@@ -200,6 +201,7 @@ def _stream(tally: Tally, name: Stream, ended: float) -> StreamReport:
         turned_away=found.turned_away,
         reconnects=found.reconnects,
         left_out=found.left_out,
+        silence=found.silence,
         slow=found.slow,
         outage=tally.outage(name, ended),
         fails_at_the_end=tally.fails_at_the_end(name),

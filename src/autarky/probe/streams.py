@@ -34,7 +34,7 @@ async def new_connections(run: Run, request: Request, rate: float) -> None:
             under_way.add(task)
             task.add_done_callback(under_way.discard)
             begun += 1
-    tally.left_out += pace.left_out
+    tally.paced(left_out=pace.left_out, silence=pace.longest_silence)
 
 
 async def kept_alive(run: Run, endpoint: Endpoint, request: Request, pace: Pace) -> None:
@@ -45,4 +45,4 @@ async def kept_alive(run: Run, endpoint: Endpoint, request: Request, pace: Pace)
             await kept.send(request)
     finally:
         kept.close()
-        run.tally.streams[Stream.KEPT].left_out += pace.left_out
+        run.tally.streams[Stream.KEPT].paced(left_out=pace.left_out, silence=pace.longest_silence)

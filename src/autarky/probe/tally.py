@@ -73,9 +73,16 @@ class StreamTally:
     reconnects: int = 0
     left_out: int = 0
     """Requests that were due but not sent, because earlier ones were still under way."""
+    silence: float = 0.0
+    """The longest time, in seconds, for which one of its workers began no request."""
     slow: int = 0
     failures: Counter[Kind] = field(default_factory=Counter)
     latencies: Latencies = field(default_factory=Latencies)
+
+    def paced(self, *, left_out: int, silence: float) -> None:
+        """How one worker has kept its pace, when it is over."""
+        self.left_out += left_out
+        self.silence = max(self.silence, silence)
 
 
 @dataclass(slots=True)

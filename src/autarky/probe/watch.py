@@ -57,7 +57,7 @@ class Follower:
         self._continuity.removed(name, self._run.now())
 
     async def follow(self) -> None:
-        """Watch for ever; resume whenever it ends."""
+        """Watch forever; resume whenever it ends."""
         while True:
             try:
                 await self._watch_once()

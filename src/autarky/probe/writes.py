@@ -84,7 +84,7 @@ class Writer:
         finally:
             if self._kept is not None:
                 self._kept.close()
-            self._run.tally.streams[self._stream].left_out += pace.left_out
+            self._run.tally.streams[self._stream].paced(left_out=pace.left_out, silence=pace.longest_silence)
 
     async def _create(self, name: str) -> bool:
         data = self._data()

@@ -15,6 +15,8 @@ from e2e.judgement import (
     FAILED_AT_MOST_ANYWAY,
     LONGEST_OUTAGE,
     LONGEST_OUTAGE_OF_WRITES,
+    LONGEST_SILENCE,
+    LONGEST_SILENCE_OF_WAITING,
     OVERTAKEN,
     PROMISES,
     WORST_SHARE,
@@ -73,6 +75,62 @@ def test_a_probe_that_met_nothing_passes(judge):
 def test_a_probe_whose_writes_were_not_acknowledged_shows_nothing(judge):
     with pytest.raises(AssertionError):
         judge(probed(written=20))
+
+
+def changed(stream=Stream.NEW, *, held_up=0.0, **fields):
+    """The report of a probe that met nothing, with other numbers for one of its streams."""
+    seen = probed()
+    of_stream = {**seen["streams"][stream], **fields}
+    return {**seen, "held_up": held_up, "streams": {**seen["streams"], stream: of_stream}}
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+def test_a_probe_that_slept_through_what_it_watched_shows_nothing(judge):
+    """It asked everything in its first five seconds, and then nothing for ten minutes."""
+    tally = Tally()
+    tally.writes_acknowledged = 150
+    tally.held_up(5.0, 595.0, worth_noting=0.5)
+    for stream, rate in A_SECOND.items():
+        for number in range(rate * 5):
+            tally.answered(stream, "https://a", number / rate, 0.01)
+        tally.streams[stream].paced(left_out=rate * 590, silence=590.0)
+    found = report(tally, started=0.0, ended=600.0, endpoints=["https://a"], writes_wanted=True)
+    assert found.ok, found.verdict
+    with pytest.raises(AssertionError):
+        judge({**json.loads(json.dumps(found.as_dict())), "announced": []})
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+def test_a_probe_that_did_not_run_for_seconds_shows_nothing(judge):
+    judge(changed(held_up=LONGEST_SILENCE))
+    with pytest.raises(AssertionError, match=r"did not run for 5\.1 s"):
+        judge(changed(held_up=LONGEST_SILENCE + 0.1))
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+@pytest.mark.parametrize("stream", list(A_SECOND))
+def test_a_stream_that_asked_nothing_for_seconds_shows_nothing(judge, stream):
+    """A stream whose workers wait for their answers may begin nothing for as long as these may take."""
+    most = LONGEST_SILENCE if stream is Stream.NEW else LONGEST_SILENCE_OF_WAITING
+    judge(changed(stream, silence=most))
+    with pytest.raises(AssertionError, match=f"{stream} began nothing for {most + 0.1} s"):
+        judge(changed(stream, silence=most + 0.1))
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+@pytest.mark.parametrize("stream", list(A_SECOND))
+def test_a_stream_without_any_request_shows_nothing(judge, stream):
+    with pytest.raises(AssertionError, match=f"{stream} asked nothing"):
+        judge(changed(stream, requests=0))
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+def test_new_connections_that_wait_for_no_answer_are_at_least_half_of_what_was_due(judge):
+    due = A_SECOND[Stream.NEW] * SECONDS
+    judge(changed(left_out=due))
+    with pytest.raises(AssertionError, match=f"{due} new connections of {2 * due + 1}"):
+        judge(changed(left_out=due + 1))
+    judge(changed(Stream.WRITES, left_out=10 * due))
 
 
 def test_the_promises_are_the_kinds_that_are_no_requests():

@@ -11,6 +11,7 @@ import pytest
 
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.probe import Rates, Stream
+from autarky.probe.report import REQUEST_STREAMS
 from unit.probe.misbehaving import ALWAYS, new_reads, watches
 from unit.probe.probing import NEW_ONLY, SOON, done
 
@@ -186,3 +187,12 @@ async def test_a_probe_that_was_held_up_says_so(server, make_probe, until):
         time.sleep(0.4)  # noqa: ASYNC251 # what a caller must not do
         await until(done(probe, Stream.NEW))
     assert probe.report().held_up > 0.1
+
+
+async def test_a_probe_that_was_held_up_has_asked_nothing_meanwhile_on_any_stream(server, make_probe, until):
+    async with make_probe(server) as probe:
+        await until(done(probe, Stream.KEPT_WRITES))
+        time.sleep(0.4)  # noqa: ASYNC251 # what a caller must not do
+        await until(done(probe, Stream.KEPT_WRITES))
+    streams = probe.report().streams
+    assert {name for name, stream in streams.items() if stream.silence > 0.3} == set(REQUEST_STREAMS)

@@ -74,3 +74,28 @@ async def test_workers_of_one_stream_are_out_of_step():
             await pace.tick()
             times.append(round(now(), 6))
     assert times == [0, 0.05, 0.1, 0.15]
+
+
+async def test_the_longest_silence_lies_between_two_ticks():
+    pace = Pace(10, await halt())
+    assert await pace.tick()
+    for seconds in (0.05, 5.02, 0.05):
+        await asyncio.sleep(seconds)
+        await pace.tick()
+    assert round(pace.longest_silence, 6) == 5.02
+
+
+async def test_a_silence_before_the_first_tick_counts():
+    pace = Pace(10, await halt())
+    await asyncio.sleep(3)
+    assert await pace.tick()
+    assert round(pace.longest_silence, 6) == 3
+
+
+async def test_a_silence_until_the_halt_counts():
+    halted = await halt()
+    pace = Pace(0.1, halted)
+    await pace.tick()
+    asyncio.get_running_loop().call_later(7, halted.set_result, None)
+    assert not await pace.tick()
+    assert round(pace.longest_silence, 6) == 7

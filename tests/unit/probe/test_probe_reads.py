@@ -218,11 +218,26 @@ async def test_where_other_answers_are_as_slow_a_late_close_is_the_race(server, 
         await until(done(probe, Stream.KEPT, 10))
         server.misbehave("slow", when=kept_reads)
         await until(lambda: probe.report().streams[Stream.KEPT].slow)
-        await until(happened(server.misbehave("close late", when=kept_reads)))
+        await until(happened(server.misbehave(f"close in {LATEST - 0.3}", when=kept_reads)))
         await until(lambda: probe.report().streams[Stream.KEPT].races)
     report = probe.report()
     kept = report.streams[Stream.KEPT]
     assert (report.failed, kept.races, kept.late_races) == (0, 1, 1)
+
+
+async def test_however_slow_another_answer_was_a_close_after_more_than_a_second_is_a_failure(
+    server, make_probe, until, monkeypatch
+):
+    """It took 4.5 s, as a write may while etcd's leadership moves: that says nothing of where a read lies."""
+    monkeypatch.setattr(SlowestLately, "seconds", lambda _lately, _at: 4.5)
+    probe = make_probe(server, rates=Rates(0, 5, 0, 0))
+    async with probe:
+        await until(done(probe, Stream.KEPT, 3))
+        server.misbehave(f"close in {LATEST + 0.3}", when=kept_reads)
+        await until(lambda: probe.report().failed or probe.report().streams[Stream.KEPT].races)
+    report = probe.report()
+    assert [failure.kind for failure in report.failures] == [Kind.CLOSED]
+    assert report.streams[Stream.KEPT].races == 0
 
 
 @pytest.mark.parametrize(("retry", "failed"), [("slow", 0), ("", 1)])
