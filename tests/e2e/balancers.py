@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import STATE, TestCluster
+from harness import AS_A_CLIENT, STATE, TestCluster
+from judgement import LONGEST_SILENCE
+from new_connections import EVERY_SECONDS
+from watching import tries_went_on
 
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.kube.kubeconfig import read_kubeconfig
@@ -98,21 +102,27 @@ class Connections:
 
 @contextmanager
 def connecting(cluster: TestCluster, hosts: Sequence[str]) -> Iterator[dict[str, Connections]]:
-    """New connections on each of the hosts during the block; the results are complete afterwards."""
+    """New connections on each of the hosts during the block; the results are complete afterwards. Fails where the
+    clients did not go on until the end of the block: they would have met no outage."""
     results = {host: Connections(host) for host in hosts}
     authority = STATE / f"{cluster.name}-ca.crt"
     authority.write_bytes(read_kubeconfig(cluster.directory / "kubeconfig").ca_pem or b"")
     with ExitStack() as stack:
         probers = {host: stack.enter_context(_prober(cluster, host, authority)) for host in hosts}
+        since = time.time()
         yield results
+        until = time.time()
         for host, prober in probers.items():
             stdout, _ = prober.communicate("", timeout=60)
             results[host].attempts = [(began, took, status) for began, took, status in json.loads(stdout)]
+    for host, met in results.items():
+        moments = [began for began, _, _ in met.attempts]
+        tries_went_on(host, moments, began=since, ended=until, every=EVERY_SECONDS, longest=LONGEST_SILENCE)
 
 
 @contextmanager
 def _prober(cluster: TestCluster, host: str, authority: Path) -> Iterator[subprocess.Popen[str]]:
-    argv = [*in_network_of(cluster, host), sys.executable, str(_PROBER), str(authority)]
+    argv = [*AS_A_CLIENT, *in_network_of(cluster, host), sys.executable, str(_PROBER), str(authority)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -24,12 +24,12 @@ from harness import TestCluster
 
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.versions import Version
-from autarky.payload import Store, find_binary, load_release
+from autarky.payload import Release, Store, find_binary, load_release
 from autarky.payload.artefacts import Image, stored_image
 from autarky.payload.template import PINNED
 
 VERSION = "v1.36.4"
-"""The release whose payload has upstream's tests: those of another version are not those of the cluster."""
+"""Of the clusters on which they run, where a scenario says no other."""
 GROUP = "conformance"
 SECONDS = 540.0
 """A run that has not ended by then interrupts its spec, and reports."""
@@ -39,34 +39,39 @@ _THROUGH_THE_BALANCER = "https://127.0.0.1:6443"
 _CTR = "/var/lib/autarky/bin/ctr -n k8s.io images"
 
 
+def _release(cluster: TestCluster) -> Release:
+    """Upstream's tests are those of the version that the cluster began with: another's ask for something else."""
+    return load_release(Version.parse(cluster.spec["kubernetesVersion"]))
+
+
 def put_images(cluster: TestCluster) -> None:
     """The images of the specs, on every node, where no image collection takes them."""
     for node in EVERYBODY:
         root = Path(f"/proc/{cluster.host_process(node)}/root")
-        for image in _images():
+        for image in _images(_release(cluster)):
             archive = f"/var/tmp/{image.name}.tar"
             shutil.copyfile(image.archive, root / archive.lstrip("/"))
             label = f"{_CTR} label {image.reference} {PINNED}"
             cluster.shell(node, f"{_CTR} import --local {archive} && {label} && rm {archive}")
 
 
-def _images() -> list[Image]:
-    release, store = load_release(Version.parse(VERSION)), Store()
+def _images(release: Release) -> list[Image]:
+    store = Store()
     found = {spec.name: stored_image(store, release, spec) for spec in release.images if spec.group == GROUP}
-    _in_store(name for name, image in found.items() if image is None)
+    _in_store(release, (name for name, image in found.items() if image is None))
     return [image for image in found.values() if image is not None]
 
 
-def _program(name: str) -> Path:
-    found = find_binary(load_release(Version.parse(VERSION)), name)
-    _in_store([name] if found is None else [])
+def _program(release: Release, name: str) -> Path:
+    found = find_binary(release, name)
+    _in_store(release, [name] if found is None else [])
     assert found is not None
     return found.path
 
 
-def _in_store(lacking: Iterator[str] | Sequence[str]) -> None:
-    names = ", ".join(lacking)
-    assert not names, f"not in the store: {names}; autarky payload get {VERSION} --group=cluster --group={GROUP}"
+def _in_store(release: Release, lacking: Iterator[str] | Sequence[str]) -> None:
+    names, version = ", ".join(lacking), release.kubernetes
+    assert not names, f"not in the store: {names}; autarky payload get {version} --group=cluster --group={GROUP}"
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,11 @@ def upstream_tests(
     """These specs, one after the other in a random order, during the block. `attempts`: of each. `inside`: the node
     from which they ask; the load balancer of a control node leads to its own API server."""
     network = ["nsenter", f"--target={cluster.host_process(inside)}", "--net", "--"]
-    argv = [*network, str(_program("e2e.test")), *_options(cluster, specs, directory, seed, attempts)]
+    argv = [
+        *network,
+        str(_program(_release(cluster), "e2e.test")),
+        *_options(cluster, specs, directory, seed, attempts),
+    ]
     (directory / "registries").write_text(_REGISTRIES)
     with (directory / "printed").open("wb") as printed:
         process = subprocess.Popen(
@@ -141,7 +150,7 @@ def _options(cluster: TestCluster, specs: Sequence[str], directory: Path, seed: 
     return [
         "--provider=skeleton",
         f"--kubeconfig={_kubeconfig(cluster, directory)}",
-        f"--kubectl-path={_program('kubectl')}",
+        f"--kubectl-path={_program(_release(cluster), 'kubectl')}",
         f"--report-dir={directory}",
         "--allowed-not-ready-nodes=1",
         f"--ginkgo.focus={focus(specs)}",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,25 +45,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="module")
-def make_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., TestCluster]]:
-    """Gives clusters by name and spec; all of them are gone afterwards. Where all has passed, the members of each one's
-    etcd agree at the end."""
-    made: list[TestCluster] = []
-    failed = request.session.testsfailed
+def make_cluster() -> Iterator[Callable[..., TestCluster]]:
+    """Gives clusters by name and spec; all of them are gone afterwards. Before one goes, the members of its etcd agree,
+    also where something has failed: they may be why."""
+    with ExitStack() as afterwards:
 
-    def make(name: str, **spec: Any) -> TestCluster:
-        cluster = TestCluster(f"{name}{LANE}", spec)
-        cluster.down()
-        made.append(cluster)
-        return cluster
-
-    yield make
-    try:
-        for cluster in made if request.session.testsfailed == failed else ():
-            all_members_agree(cluster)
-    finally:
-        for cluster in made:
+        def make(name: str, **spec: Any) -> TestCluster:
+            cluster = TestCluster(f"{name}{LANE}", spec)
             cluster.down()
+            cluster.before_it_goes = partial(all_members_agree, cluster)
+            afterwards.callback(cluster.down)
+            return cluster
+
+        yield make
 
 
 @pytest.fixture

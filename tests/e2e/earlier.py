@@ -79,14 +79,24 @@ def later_tree(edition: Edition, root: Path, *, checkout: Path = CHECKOUT) -> Tr
 
 def broken_tree(at_the_start: str, root: Path, *, checkout: Path = CHECKOUT) -> Tree:
     """This tree, as a release that went wrong: its node agents and operators execute that statement first."""
-    tree = _copied(root, checkout)
+    tree, begins = _copied(root, checkout), "from __future__ import annotations\n"
     for agent in ("node", "operator"):
-        module = root / f"src/autarky/agents/{agent}/__main__.py"
-        begins = "from __future__ import annotations\n"
-        said = module.read_text()
-        assert begins in said
-        module.write_text(said.replace(begins, f"{begins}\n{at_the_start}\n", 1))
+        _edit(tree, f"agents/{agent}/__main__.py", begins, f"{begins}\n{at_the_start}\n")
     return tree
+
+
+def edited_tree(module: str, said: str, says: str, root: Path, *, checkout: Path = CHECKOUT) -> Tree:
+    """This tree, with other words in one of its modules (a path below the package)."""
+    tree = _copied(root, checkout)
+    _edit(tree, module, said, says)
+    return tree
+
+
+def _edit(tree: Tree, module: str, said: str, says: str) -> None:
+    path = tree.root / "src/autarky" / module
+    source = path.read_text()
+    assert said in source, f"{module} does not have {said!r}"
+    path.write_text(source.replace(said, says, 1))
 
 
 def _copied(root: Path, checkout: Path) -> Tree:

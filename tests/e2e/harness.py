@@ -6,6 +6,7 @@ found and cleaned by the next, and a user's clusters are never touched. The comp
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -19,8 +20,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
+from unittest.mock import patch
 
 from autarky.hosts import LabHost
+from autarky.lab import Lab
 from autarky.lab.tools import DIE_WITH_US
 from autarky.payload import default_version, find_binary, load_release
 from cases.claims import claim
@@ -32,6 +35,9 @@ COMMAND = [sys.executable, "-m", "autarky"]
 UP_SECONDS = 600.0
 KUBECTL_SECONDS = 120.0
 LONGEST_PAUSE = 2.0
+AS_A_CLIENT = (*DIE_WITH_US, "nice", "-n", "-10")
+"""The beginning of the command line of a client that measures. It goes before everything else here, as one with a
+processor of its own would: on a busy machine it would measure how long its own handshakes wait for one."""
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 Show = Callable[[str], None]
 
@@ -86,6 +92,8 @@ class TestCluster:
     tree: Tree | None = None
     directory: Path = field(init=False)
     announcements: list[Announcement] = field(default_factory=list, init=False, repr=False)
+    before_it_goes: Callable[[], None] | None = field(default=None, init=False, repr=False)
+    """What is to be looked at before it is taken down, whoever does that first. It goes whatever that raises."""
 
     def __post_init__(self) -> None:
         self.directory = STATE / "autarky/clusters" / self.name
@@ -131,10 +139,22 @@ class TestCluster:
         """Take it down, and whatever a killed run left of its lab; nothing that another run works on. Every scenario
         begins with it."""
         claim(self.name, STATE)
-        if (self.directory / "cluster.json").exists():
-            self.autarky("down", "-f", str(self.file), "--yes", "-o", "plain", timeout=self.kubectl_seconds)
-        if (STATE / "autarky/labs" / self.name / "lab.json").exists():
-            self.autarky("lab", "down", self.name, timeout=120)
+        known, lab = self.directory / "cluster.json", STATE / "autarky/labs" / self.name / "lab.json"
+        try:
+            if self.before_it_goes is not None and (known.exists() or lab.exists()):
+                self.before_it_goes()
+        finally:
+            if known.exists():
+                self.autarky("down", "-f", str(self.file), "--yes", "-o", "plain", timeout=self.kubectl_seconds)
+            if lab.exists():
+                self.autarky("lab", "down", self.name, timeout=120)
+
+    def cut_at_once(self, *hosts: str) -> None:
+        """Their power, as `autarky lab cut` does it, without its start: in that second the state goes by that was
+        waited for. Until somebody says otherwise clients may notice."""
+        self.announce()
+        with patch.dict(os.environ, environment()):
+            asyncio.run(Lab.open(self.name).cut(*hosts))
 
     def kubectl(
         self, *argv: str, stdin: str | None = None, check: bool = True, variables: Mapping[str, str] | None = None
@@ -249,17 +269,16 @@ class TestCluster:
     ) -> Iterator[list[dict[str, Any]]]:
         """Probe the API during the block; the report is in the list afterwards, with what was `announced`. Fails when
         the probe, which lasts for `seconds`, has ended before the block. `inside`: from that host, through its own load
-        balancer. `rate`: requests a second. It goes before everything else here, as a client with a processor of its
-        own would: on a busy machine it would measure how long its own handshakes wait for one."""
+        balancer. `rate`: requests a second. The probe is this tree's, whose ever the cluster is."""
         reports: list[dict[str, Any]] = []
-        argv = [*self.command, "bench", "probe", "--cluster", self.name, "-o", "json", f"--rate={rate}"]
+        argv = [*COMMAND, "bench", "probe", "--cluster", self.name, "-o", "json", f"--rate={rate}"]
         if inside is not None:
             network = ["nsenter", f"--target={self.host_process(inside)}", "--net", "--"]
             argv = [*network, *argv, "--server", "https://127.0.0.1:6443"]
-        argv = [*DIE_WITH_US, "nice", "-n", "-10", *argv, "--", "sleep", str(seconds)]
+        argv = [*AS_A_CLIENT, *argv, "--", "sleep", str(seconds)]
         process = subprocess.Popen(
             argv,
-            env=environment(self.tree),
+            env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import subprocess
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import TestCluster, one_node
+from kubelet_locks import holders_and_waiters, whose, with_the_lock
 from kubelets import bring_hosted, node, shows_ready
 from power import Returned, comes_back
 from rollouts import explanations, judged, judged_after, patch_plane, undisturbed, version_wanted
@@ -95,14 +95,14 @@ def _said(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_force(cluster: TestCluster, name: str = "n1") -> str:
-    """Whose kubelet has the lock, as the kernel says: `host`, `hosted`, or the command line of what it is. `nobody`
-    where none of them has it, `both` where more than one kubelet runs that does not wait for it."""
-    pids = cluster.shell(name, "pgrep -x kubelet || true").split()
-    waits = cluster.shell(name, "sed -n 's/.*-> FLOCK *ADVISORY *WRITE \\([0-9]*\\) .*/\\1/p' /proc/locks").split()
-    found = [pid for pid in pids if pid not in waits]
-    if len(found) != 1:
-        return "both" if found else "nobody"
-    return "host" if found == [host_pid(cluster, name)] else "hosted"
+    """Whose kubelet has the lock, as the kernel says: see `whose`."""
+    look = (
+        "for p in $(pgrep -x kubelet); do echo $p $(grep -cs -- --lock-file= /proc/$p/cmdline); done; cat /proc/locks"
+    )
+    lines = cluster.shell(name, look).splitlines()
+    counted = [words for line in lines if len(words := line.split()) == 2]  # of one that has ended, less is known
+    kubelets = {pid: count != "0" for pid, count in counted}
+    return whose(kubelets, "\n".join(lines), host_pid(cluster, name))
 
 
 def host_pid(cluster: TestCluster, name: str = "n1") -> str:
@@ -243,11 +243,11 @@ def nodes_stay_ready(
     moves: Collection[str] = (),
 ) -> Iterator[None]:
     """None of them is shown as not Ready for longer than NOT_READY_SECONDS in the block, and no container is restarted
-    in it. On none has no kubelet the lock for longer than `nobody`, nor have two of them one, or do not wait for it,
-    for longer than `two`. unseen: the most between two looks at the Nodes. moves: components whose level moves, and so
-    their pods are others afterwards."""
+    in it. On none runs no kubelet for longer than `nobody`, or has none the lock for that and START_SECONDS; nor have
+    two of them one, or do not wait for it, for longer than `two`. unseen: the most between two looks at the Nodes.
+    moves: components whose level moves, and so their pods are others afterwards."""
     before = restarts(cluster, moves)
-    ready, one, alone = ({name: Looks() for name in names} for _ in range(3))
+    ready, one, held, alone = ({name: Looks() for name in names} for _ in range(4))
     since = dict[tuple[str, str], float]()
     roots = {name: _proc(cluster, name) for name in names}
 
@@ -263,6 +263,7 @@ def nodes_stay_ready(
             active, now = found - wait, time.monotonic()
             starts = {pid for pid in active - have if now - since.setdefault((name, pid), now) < START_SECONDS}
             one[name].saw(bool(active))
+            held[name].saw(bool(with_the_lock({pid: _takes_the_lock(root / pid) for pid in active}, have)))
             alone[name].saw(len(active - starts) < 2)
 
     with (
@@ -273,6 +274,8 @@ def nodes_stay_ready(
     for name in names:
         assert ready[name].longest <= NOT_READY_SECONDS, f"{name} was not Ready for {ready[name].longest:.0f} s"
         assert one[name].longest <= nobody, f"{name} had no kubelet for {one[name].longest:.0f} s"
+        without = held[name].longest
+        assert without <= nobody + START_SECONDS, f"{name} had no kubelet with the lock for {without:.0f} s"
         assert alone[name].longest <= two, f"{name} had two kubelets for {alone[name].longest:.0f} s"
         assert min(ready[name].number, one[name].number) >= 5, f"nobody has looked at {name}"
     after = restarts(cluster, moves)
@@ -311,15 +314,23 @@ def _kubelets(proc: Path) -> set[str]:
 
 def _locks(proc: Path) -> tuple[set[str], set[str]]:
     """The pids of those that have a lock, and of those that wait for one."""
-    text = (proc / "locks").read_text()
-    have, wait = (re.findall(rf"{begin}FLOCK +ADVISORY +WRITE +([0-9]+) ", text) for begin in (r"[0-9]: ", "-> "))
-    return set(have), set(wait)
+    return holders_and_waiters((proc / "locks").read_text())
+
+
+def _takes_the_lock(process: Path) -> bool:
+    """Also one that has just ended: it counts for nobody."""
+    words = _command_line(process)
+    return not words or any(word.startswith("--lock-file=") for word in words)
 
 
 def _is_of_a_pod(process: Path) -> bool:
+    return f"--healthz-port={ports.KUBELET_HOSTED_HEALTH}" in _command_line(process)
+
+
+def _command_line(process: Path) -> list[str]:
     with suppress(OSError):  # it has just ended
-        return f"--healthz-port={ports.KUBELET_HOSTED_HEALTH}" in (process / "cmdline").read_text().split("\0")
-    return False
+        return [word for word in (process / "cmdline").read_text().split("\0") if word]
+    return []
 
 
 @dataclass

@@ -50,8 +50,8 @@ def together(
 @dataclass
 class Shared:
     """One cluster. make: brings it up, settled, whatever was there before. settle: AssertionError when it does not.
-    remove: takes away whatever there is of it. agree: AssertionError when a module that has passed leaves members of
-    etcd that differ."""
+    remove: takes away whatever there is of it. agree: AssertionError when a module leaves members of etcd that
+    differ."""
 
     make: Callable[[], None]
     settle: Callable[[], None]
@@ -94,14 +94,16 @@ class Shared:
         self._test_failed = self._module_failed = True
 
     def module_ended(self) -> None:
-        """And another one goes on with the cluster. AssertionError when it is not settled, though all has passed."""
+        """And another one goes on with the cluster. AssertionError when it is not settled, though all has passed, or
+        when its members of etcd differ, whatever has failed: they may be why."""
         if self._there and not self._module_failed:
             self.settle()
+        if self._there:
             self.agree()
 
     def last_module_ended(self) -> None:
         try:
-            if self._there and not self._module_failed:
+            if self._there:
                 self.agree()
         finally:
             self.end()

@@ -14,6 +14,7 @@ from harness import TestCluster
 SYSTEM = ("-n", "kube-system")
 API = "ds/kube-apiserver"
 _AGENT_LOG = "/var/log/pods/kube-system_node-agent-standby-*/node-agent/*.log"
+REST_SECONDS = 30.0
 OLD_HEARTBEAT = 20.0
 """Seconds. Whoever holds a node's lock writes one every 5, and has 10 to end when it is told to. Then whoever waits for
 the lock has it at once, and writes one."""
@@ -28,9 +29,29 @@ def settled(cluster: TestCluster) -> bool:
     return not standbys(cluster) and bool(cluster.status()["healthy"])
 
 
+def has_rested(cluster: TestCluster) -> None:
+    """Everything was settled at each look of some time."""
+    since = time.monotonic()
+
+    def long_enough() -> bool:
+        nonlocal since
+        if not settled(cluster):
+            since = time.monotonic()
+        return time.monotonic() - since >= REST_SECONDS
+
+    cluster.wait(f"all has been settled for {REST_SECONDS:.0f} s", long_enough, seconds=180, pause=5)
+
+
 def hosted_on(node: str) -> tuple[str, ...]:
     """What kubectl is told to find the hosted API server of a node."""
     return ("-l", "k8s-app=kube-apiserver,autarky.dev/slot=hosted", f"--field-selector=spec.nodeName={node}")
+
+
+def rounds(cluster: TestCluster, controller: str = "slots") -> float:
+    """How many reconciles of the controller have ended, in the agent that acts: each look at the slots is one."""
+    counted = f'autarky_reconcile_seconds_count{{controller="{controller}"}}'
+    lines = cluster.shell("n1", "curl -s http://127.0.0.1:10301/metrics || true").splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(counted)), 0.0)
 
 
 def turns_of_the_parked_agent(cluster: TestCluster) -> frozenset[str]:

@@ -25,6 +25,7 @@ from urllib.parse import quote, urlsplit
 
 from direct import asked_at
 from harness import TestCluster, kill_when
+from kills import killed
 from leases import leader
 from rollouts import API, CONTROLLER_MANAGER, PROXY, SCHEDULER, component
 from survival import AGENT
@@ -259,22 +260,17 @@ class Interruptions:
 def kill_the_operator_that_leads(cluster: TestCluster) -> None:
     """Its process, by SIGKILL: its lease stays with it until that is over."""
 
-    def killed() -> bool:
+    def was_killed() -> bool:
         node = leader(cluster, OPERATOR)
-        return bool(node) and _killed(cluster, node, OPERATORS)
+        return bool(node) and bool(killed(cluster, node, f"pgrep -f '{OPERATORS}'"))
 
-    cluster.wait("the operator that leads was killed", killed, seconds=KILL_SECONDS)
+    cluster.wait("the operator that leads was killed", was_killed, seconds=KILL_SECONDS)
 
 
 def kill_the_agents(cluster: TestCluster, node: str) -> None:
     """All processes of them on the node, the parked one as well."""
-    cluster.wait(f"the agents of {node} were killed", lambda: _killed(cluster, node, AGENT), seconds=KILL_SECONDS)
-
-
-def _killed(cluster: TestCluster, node: str, pattern: str) -> bool:
-    """Whether there was any."""
-    kill = f"pids=$(pgrep -f '{pattern}'); [ -z \"$pids\" ] || kill -KILL $pids; echo $pids"
-    return bool(cluster.shell(node, kill).strip())
+    look = f"pgrep -f '{AGENT}'"
+    cluster.wait(f"the agents of {node} were killed", lambda: killed(cluster, node, look), seconds=KILL_SECONDS)
 
 
 def an_operator_runs(cluster: TestCluster, node: str) -> bool:

@@ -15,6 +15,7 @@ from etcd_versions import up_changes_nothing
 from ha import DRAIN_GUARDS, etcd_leader, etcd_members, member_objects, member_phases, nothing_failed
 from harness import TestCluster
 from judgement import only_writes_under_way_failed
+from kills import kill
 from rollouts import patch_plane
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900, func_only=True)]
@@ -77,11 +78,6 @@ def joins(cluster: TestCluster, node: str) -> None:
     cluster.wait(f"{node} is a member", lambda: phase(cluster, node) == "Member", seconds=CHANGE_SECONDS)
 
 
-def kill_agents(cluster: TestCluster, node: str) -> None:
-    """Every agent process of the node, hosted and parked."""
-    cluster.shell(node, "pkill -KILL -f '[a]utarky.agents.node' || true")
-
-
 def test_every_control_node_has_a_member_and_every_agent_knows_them(cluster: TestCluster) -> None:
     for node in NODES:
         cluster.wait("its agent knows all members", lambda node=node: listed_on(cluster, node) == list(NODES))
@@ -95,7 +91,7 @@ def test_a_member_leaves_and_joins_anew_though_its_agent_is_killed_in_between(cl
         leaves(cluster, node)
         set_state(cluster, node, "Member")
         cluster.wait("etcd has admitted it", lambda: own_id(cluster, node), seconds=CHANGE_SECONDS)
-        kill_agents(cluster, node)
+        kill(cluster, node, "pgrep -f '[a]utarky.agents.node'")  # hosted and parked
         joins(cluster, node)
     assert own_id(cluster, node) != before
     assert {name: static_etcd(cluster, name) for name in others} == others

@@ -11,7 +11,7 @@ import pytest
 from harness import TestCluster
 from rollouts import SYSTEM
 
-from autarky.render.node import CURRENT, KUBELET_KUBECONFIG
+from autarky.control.kubelet.manifests.credentials import CURRENT, KUBELET_KUBECONFIG
 from autarky.workflows.up import PHASES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(600)]

@@ -5,11 +5,11 @@ The tests of this module build on each other, in order: the first one moves to t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from random import Random
 
 import pytest
+from hand_over_cuts import Cuts
 from harness import Show, TestCluster, one_node
 from level_0 import (
     EXITS_IN_FORCE,
@@ -21,7 +21,7 @@ from level_0 import (
     nodes_stay_ready,
     set_kubelet,
 )
-from power import Client, Writer, cut, table
+from power import NODE, Client, Writer, table
 from rollouts import judged_after, patch_plane, undisturbed
 from workloads import a_workload_goes_on
 
@@ -83,17 +83,17 @@ def test_power_cuts_at_drawn_moments_of_a_hand_over_end_with_what_is_wanted(
 ) -> None:
     show(f"AUTARKY_SEED={seed}")
     random, writer = Random(f"{seed} hand-over 02-4"), Writer(Client(cluster))  # noqa: S311 # no secret
-    rows = list[tuple[object, ...]]()
+    rows, cuts = list[tuple[object, ...]](), Cuts(cluster, 2)
     follows(cluster, False)
     comes_into_force(cluster, NEXT)
     for version in (FORMER, NEXT):
         moment, before = random.uniform(0, LONGEST_SECONDS), len(writer.acknowledged)
         with writer.writing():
             set_kubelet(cluster, version)
-            time.sleep(moment)
-            cut(cluster)
+            at = cuts.cut(version, moment, NODE)
         assert len(writer.acknowledged) > before, "nothing was written that could be lost"
         back = comes_back_hosted(cluster, version)
         assert writer.lost() == set()
-        rows.append((back.answers, back.settled, f"{moment:.1f} s", version))
+        rows.append((back.answers, back.settled, at, version))
     show(table("cut in a hand-over of 02-4", ("answers", "in force", "at", "to"), rows))
+    assert cuts.one_was_in_a_trial, cuts.states

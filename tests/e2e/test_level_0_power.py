@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 
 import pytest
+from hand_over_cuts import Cuts, until_one_says
 from harness import Show, TestCluster
 from kubelets import bring_hosted
 from level_0 import (
@@ -29,7 +29,7 @@ from level_0 import (
     shut_down,
 )
 from parts import REST, Draw, writes_in_parts
-from power import Client, Writer, comes_back, cut, init_process, settled, stopped_after_drawn_write, table
+from power import NODE, Client, Writer, comes_back, cut, settled, stopped_after_drawn_write, table
 from rollouts import explanations, judged, judged_after, last_good, version_wanted
 
 pytestmark = [
@@ -126,8 +126,8 @@ def test_a_power_cut_in_each_state_of_the_supervisor_s_ends_with_what_is_wanted(
         version, written = _other(cluster), len(writer.acknowledged)
         with writer.writing():
             set_kubelet(cluster, version)
-            _until_the_supervisor_says(cluster, state, version)
-            cut(cluster)
+            until_one_says(cluster, version, {state}, [NODE])
+            cluster.cut_at_once(NODE)
         rows.append((*_is_back(cluster, writer, version, written), state))
     show(table("cut in a state of a hand-over", ("answers", "in force", "in"), rows))
 
@@ -137,14 +137,15 @@ def test_power_cuts_at_random_moments_of_hand_overs_end_with_what_is_wanted(
 ) -> None:
     show(f"AUTARKY_SEED={seed}")
     random, rows = Random(f"{seed} hand-over"), list[tuple[object, ...]]()  # noqa: S311 # no secret
+    cuts = Cuts(cluster, MOMENTS)
     for _ in range(MOMENTS):
         version, written, moment = _other(cluster), len(writer.acknowledged), random.uniform(0, LONGEST_SECONDS)
         with writer.writing():
             set_kubelet(cluster, version)
-            time.sleep(moment)
-            cut(cluster)
-        rows.append((*_is_back(cluster, writer, version, written), f"{moment:.1f} s"))
+            at = cuts.cut(version, moment, NODE)
+        rows.append((*_is_back(cluster, writer, version, written), at))
     show(table("cut in a hand-over", ("answers", "in force", "at"), rows))
+    assert cuts.one_was_in_a_trial, cuts.states
 
 
 @pytest.mark.parametrize(
@@ -187,15 +188,3 @@ def test_an_orderly_shutdown_does_not_wait_for_the_kubelet_that_waits(
     show(f"the host's ended after {ended:.1f} s, off after {off:.1f} s")
     show(f"and on again: answers after {answers:.1f} s, all in force after {again:.1f} s")
     assert ended <= ENDED_SECONDS, f"it lived for {ended:.0f} s, and the machine was off after {off:.0f} s"
-
-
-def _until_the_supervisor_says(cluster: TestCluster, state: str, version: str) -> None:
-    """As this machine sees its file: a command on the host would take too long."""
-    path = Path(f"/proc/{init_process(cluster)}/root/var/lib/autarky/kubelet/hosted")
-    end = time.monotonic() + 60
-    while True:
-        said = path.read_text() if path.exists() else ""
-        if f"\nstate {state}\n" in said and f"\nversion {version}\n" in said:
-            return
-        assert time.monotonic() < end, said
-        time.sleep(0.005)

@@ -34,8 +34,8 @@ from slots import (
     turns_of_the_parked_agent,
 )
 
+from autarky.control.kubelet.manifests.credentials import CURRENT, SERVING
 from autarky.model import ports
-from autarky.render.node import CURRENT, SERVING
 
 pytestmark = [pytest.mark.e2e, pytest.mark.shares("one_node"), pytest.mark.timeout(600)]
 

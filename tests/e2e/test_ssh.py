@@ -21,8 +21,8 @@ from autarky import places
 from autarky.control.agents.manifests.node_agent import STANDBY_POD
 from autarky.control.checkpoint.manifests import is_checkpoint
 from autarky.control.kubelet.manifests.files import KUBELETS
+from autarky.control.kubelet.manifests.service import GIVEN_UNIT
 from autarky.model.components import NODE_AGENT, WITH_STANDBY
-from autarky.render.node import GIVEN_UNIT
 from autarky.render.pods import REVISION
 from autarky.workflows.up import PHASES
 

@@ -21,6 +21,8 @@ Minors = Mapping[str, set[int]]
 
 AFTERWARDS = 60.0
 """Seconds after an announced cut for which what starts again takes the processors."""
+LEAST_SHARE = 0.5
+"""Of the tries that were due: on a busy machine some are late, and none is caught up with."""
 
 
 def silences(moments: Sequence[float], ended: float) -> list[Span]:
@@ -41,6 +43,16 @@ def too_long(
         return max(limit, at_a_cut) if is_at_a_cut else limit
 
     return [until - since for since, until in found if until - since > limit_of(since, until)]
+
+
+def tries_went_on(
+    who: str, moments: Sequence[float], *, began: float, ended: float, every: float, longest: float
+) -> None:
+    """Of somebody who tries again every so many seconds, and waits for no answer: the longest silence has a bound."""
+    due = int((ended - began) / every)
+    assert len(moments) >= LEAST_SHARE * due, f"{who}: {len(moments)} tries of {due} that were due"
+    gaps = too_long(silences([began, *moments], ended), longest)
+    assert gaps == [], f"{who}: nothing was tried for so many seconds: {gaps}"
 
 
 # --- version skew ----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from e2e import harness
-from e2e.earlier import LOCK, RELEASES, Release, releases, tree_of
+from e2e.earlier import CHECKOUT, LOCK, RELEASES, Release, releases, tree_of
 
 
 def git(checkout: Path, *argv: str) -> str:
@@ -100,3 +101,10 @@ def test_the_list_names_whole_commits_each_once_and_says_why_who_is_started_anew
     assert len({release.commit for release in found}) == len({release.name for release in found}) == len(found)
     assert all(why for release in found for why in release.anew.values())
     assert "anew" in json.loads(RELEASES.read_text())["form"]
+
+
+def test_clusters_of_the_newest_published_release_are_taken_over():
+    """Whoever publishes one adds it (CHANGELOG.md, `releases.json`)."""
+    published = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - ", (CHECKOUT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert published
+    assert published[0] in {one.name for one in releases()}

@@ -130,11 +130,24 @@ def test_a_module_that_leaves_members_with_other_keys_fails_itself_wherever_it_s
     assert cluster.done == ["made", "removed"]
 
 
-def test_after_a_failure_nobody_asks_for_the_members(cluster):
+def test_after_a_failure_members_with_other_keys_are_told_beside_it(cluster):
+    """They may be why it failed. That it is not settled is no news then."""
     shared = cluster.shared
     shared.begin("a")
     shared.test_failed()
-    cluster.same = False
+    cluster.same = cluster.well = False
+    with pytest.raises(AssertionError, match="other keys"):
+        shared.module_ended()
+    with pytest.raises(AssertionError, match="other keys"):
+        shared.last_module_ended()
+    assert cluster.done == ["made", "removed"]
+
+
+def test_of_one_that_could_not_be_made_no_member_is_asked(cluster):
+    cluster.can_be_made = cluster.same = False
+    shared = cluster.shared
+    with pytest.raises(AssertionError, match="up ended"):
+        shared.begin("a")
     shared.module_ended()
     shared.last_module_ended()
     assert cluster.done == ["made", "removed"]

@@ -11,6 +11,7 @@ from e2e.watching import (
     AFTERWARDS,
     ANSWERED,
     BEHIND,
+    LEAST_SHARE,
     LONGEST_GAP,
     SERVERS,
     SLOW_ETCD,
@@ -22,6 +23,7 @@ from e2e.watching import (
     silences,
     the_api_answered,
     too_long,
+    tries_went_on,
     violations,
 )
 
@@ -67,6 +69,34 @@ def test_a_longer_silence_is_excused_at_an_announced_cut_and_nowhere_else(span, 
 
 def test_what_nobody_has_ended_is_announced_until_the_end():
     assert too_long([(500, 550)], 10, announced=[(100, math.inf)], at_a_cut=60) == []
+
+
+def test_tries_that_have_stopped_in_between_show_nothing():
+    with pytest.raises(AssertionError, match=r"n1: nothing was tried for so many seconds: \[600\]"):
+        tries_went_on("n1", [0, 600], began=0, ended=600, every=600, longest=5)
+
+
+@pytest.mark.parametrize(
+    "tried",
+    [
+        pytest.param((20, 60), id="the first ones are missing"),
+        pytest.param((0, 54), id="the last ones are missing"),
+    ],
+)
+def test_tries_go_on_from_the_beginning_to_the_end(tried):
+    moments = [number / 10 for number in range(600)]
+    tries_went_on("n1", moments, began=0, ended=60, every=0.1, longest=5)
+    with pytest.raises(AssertionError, match="nothing was tried"):
+        tries_went_on(
+            "n1", [at for at in moments if tried[0] <= at < tried[1]], began=0, ended=60, every=0.1, longest=5
+        )
+
+
+def test_tries_that_are_few_show_nothing_though_none_is_late():
+    few = [number * 0.1 / LEAST_SHARE for number in range(300)]
+    tries_went_on("n1", few, began=0, ended=60, every=0.1, longest=5)
+    with pytest.raises(AssertionError, match="200 tries of 600"):
+        tries_went_on("n1", [at * 1.5 for at in few[:200]], began=0, ended=60, every=0.1, longest=5)
 
 
 # --- version skew ---

@@ -19,6 +19,8 @@ from autarky.payload.upkeep import prune_store
 from autarky.store import write_private
 from fakes.heard_progress import HeardProgress
 
+ROOT = Path(__file__).parents[3]
+
 OLDER = Version(1, 36, 3)
 THEIRS = """module k8s.io/kubernetes
 
@@ -290,6 +292,17 @@ async def test_a_release_is_made_and_is_known_from_then_on(own, own_store, go):
     assert all(one.is_relative_to(own) and (one / "go.sum").read_text() == "sums\n" for one in recipes.values())
     with pytest.raises(UserError, match="already"):
         await new_release.new_release(OLDER, own, HeardProgress())
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests/releases").glob("*.json")), ids=lambda path: path.stem)
+def test_the_releases_that_scenarios_use_have_all_that_the_command_makes(path):
+    version = Version.parse(path.stem)
+    like = new_release.nearest(version)
+    parts = new_release.parts_for(version, like)
+    assert json.loads(path.read_text()) == {"kubernetes": str(version), "parts": list(parts)}
+    for component in new_release.recipes_of(load_release(like), parts):
+        recipe = path.parent / "recipes" / component.recipe.replace(str(like), str(version))
+        assert {one.name for one in recipe.iterdir()} == {"go.mod", "go.sum", "tools.go"}
 
 
 class CutAfter:
