@@ -74,7 +74,7 @@ scheduler and controller-manager until a lease that nobody held, and one pod unt
         "Up of three control nodes and a worker",
         """\
 As with one node. kubeadm does what its documentation says: `kubeadm init`, two control nodes that join and a worker
-that joins, one after the other. Both clocks stop when the whole control plane of all three nodes, kube-proxy on all
+that joins, one after the other. Both clocks stop when the complete control plane of all three nodes, kube-proxy on all
 four and both CoreDNS pods are Ready, and etcd says on all three that it is. Memory is that of all four hosts.""",
         floor="""\
 The floor is that of one node, the same four parts: hosts can do theirs side by side, if they need not share this

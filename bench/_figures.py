@@ -27,7 +27,7 @@ class Figure:
     ours: Rounds
     theirs: Rounds
     wanted: float | None = None
-    """The highest ratio that is wanted; None: it is only told."""
+    """The highest ratio that is wanted; None: it is only reported."""
     most: float | None = None
     """The highest median of ours that is wanted, in its unit; of what may never be, the highest of any round."""
     more: float | None = None

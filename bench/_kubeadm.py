@@ -168,7 +168,7 @@ class KubeadmCluster:
 
 
 async def kubeadm_cluster(payload: Payload, lab: Lab, directory: Path) -> KubeadmCluster:
-    """Made anew. `init` with flannel applied the moment it returns; its kubeconfig goes into the directory."""
+    """Made from scratch. `init` with flannel applied the moment it returns; its kubeconfig goes into the directory."""
     hosts = await _hosts(payload, lab, ["n1"])
     await _prepare(payload, hosts)
     issued = await issue_certificates(hosts)
@@ -182,8 +182,8 @@ async def kubeadm_cluster(payload: Payload, lab: Lab, directory: Path) -> Kubead
 async def kubeadm_ha_cluster(
     payload: Payload, lab: Lab, directory: Path, control_nodes: Sequence[str], workers: Sequence[str]
 ) -> KubeadmCluster:
-    """Made anew, as its documentation says: `init` on the first node, flannel, then one join after the other. The
-    endpoint is the first node's own address, which costs least: no load balancer has to come up."""
+    """Made from scratch, as its documentation says: `init` on the first node, flannel, then one join after the other.
+    The endpoint is the first node's own address, which costs least: no load balancer has to come up."""
     names = [*control_nodes, *workers]
     hosts = await _hosts(payload, lab, names)
     first = hosts[names[0]]

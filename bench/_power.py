@@ -10,13 +10,15 @@ Both are polled five times a second.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from _autarky import AutarkyCluster
 from _figures import SECONDS, Figure
@@ -25,12 +27,15 @@ from _rounds import STEADY_SECONDS
 
 from autarky.cli.wiring import Silence
 from autarky.lab import Lab
+from autarky.model.components import NAME_LABEL, NODE_AGENT, SLOT_LABEL, STANDBY
 from autarky.payload import Payload
 
 READY, POD = "power on → /readyz", "power on → a new Deployment's pod runs"
 WAIT_SECONDS = 300
 PAUSE_SECONDS = 30
-"""After a return: everything is where it belongs again, and rests while the other cluster is measured."""
+"""Before a cut, for which everything of both clusters has been where it belongs: one that still starts would disturb
+the other, and come back from another state itself."""
+LOOK_SECONDS = 1.0
 IMAGE = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 
 
@@ -79,16 +84,68 @@ async def compare(
 
 
 async def _in_turn(benchmark: str, clusters: Mapping[str, CutCluster], rounds: int) -> dict[str, list[Measured]]:
-    """Once both are at rest."""
+    """Each time once both are at rest."""
     await asyncio.sleep(STEADY_SECONDS)
     measured: dict[str, list[Measured]] = {name: [] for name in clusters}
     for number in range(1, rounds + 1):
         for name, cluster in clusters.items():
+            await _rest(clusters)
             found = await cut_and_return(cluster, f"after-{number}")
             measured[name].append(found)
             print(f"{benchmark}: {name} {number}: /readyz {found.ready:.1f} s, pod runs {found.pod:.1f} s", flush=True)
-            await asyncio.sleep(PAUSE_SECONDS)
     return measured
+
+
+async def _rest(clusters: Mapping[str, CutCluster]) -> None:
+    """Until everything is settled at both ends of a pause."""
+    end = time.monotonic() + WAIT_SECONDS
+    rested = False
+    while not rested:
+        while left := _left(clusters):
+            if time.monotonic() >= end:
+                raise SystemExit(f"not settled within {WAIT_SECONDS} s: {', '.join(left)}")
+            await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(PAUSE_SECONDS)
+        rested = not _left(clusters)
+
+
+def _left(clusters: Mapping[str, CutCluster]) -> list[str]:
+    return [f"{name}: {what}" for name, cluster in clusters.items() for what in _left_of(cluster)]
+
+
+def _left_of(cluster: CutCluster) -> list[str]:
+    said = _say([*cluster.kubectl, "--request-timeout=2s", "-n", "kube-system", "get", "nodes,pods", "-o", "json"])
+    try:
+        return out_of_place(json.loads(said)["items"], len(cluster.hosts))
+    except ValueError:
+        return [said]
+
+
+def out_of_place(items: Iterable[Mapping[str, Any]], nodes: int) -> list[str]:
+    """What is not Ready of the nodes, and of the pods of kube-system, among them etcd and the hosted control plane; and
+    which standby of a component is active: that of the node agent is always there."""
+    found: dict[str, list[Mapping[str, Any]]] = {"Node": [], "Pod": []}
+    for item in items:
+        if item["status"].get("phase") != "Succeeded":
+            found[item["kind"]].append(item)
+    left = [] if len(found["Node"]) == nodes else [f"{len(found['Node'])} of {nodes} nodes"]
+    left += [] if found["Pod"] else ["no pods"]
+    left += [f"{_name(item)} is not Ready" for each in found.values() for item in each if not _is_ready(item)]
+    return left + [f"{_name(pod)} is active" for pod in found["Pod"] if _is_active_standby(pod)]
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return str(item["metadata"]["name"])
+
+
+def _is_ready(item: Mapping[str, Any]) -> bool:
+    conditions = item["status"].get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _is_active_standby(pod: Mapping[str, Any]) -> bool:
+    labels = pod["metadata"].get("labels", {})
+    return bool(labels.get(SLOT_LABEL) == STANDBY and labels.get(NAME_LABEL) != NODE_AGENT)
 
 
 async def cut_and_return(cluster: CutCluster, name: str) -> Measured:

@@ -20,7 +20,7 @@ from autarky import __version__
 from autarky.payload import Release
 
 ROUNDS = 3
-"""How many are made, unless it is said otherwise; a run of fewer is not told of."""
+"""How many are made, unless it is said otherwise; a run of fewer is not published."""
 RECORDED = ROOT / "bench" / "measurements.json"
 """The run that docs/measurements.md tells of. There is none before the first was recorded."""
 RECORDED_APART = ROOT / "bench" / "apart"
@@ -52,8 +52,8 @@ class Trees:
 
 @dataclass(frozen=True)
 class Record:
-    """date: when it began, UTC. began, ended: the trees as they were then; ended is None while it runs, and for good
-    where it was stopped or failed."""
+    """date: when it began, UTC. began, ended: the trees as they were then; ended is None while it runs, and stays
+    so where it was stopped or failed."""
 
     date: str
     began: Trees

@@ -92,7 +92,7 @@ def _trees(product: Product) -> Trees:
 
 
 def _tell(record: Record, product: Product) -> None:
-    """Before an hour is spent, what makes it one that cannot be told of."""
+    """Before an hour is spent, what makes it one that cannot be published."""
     trees = record.began
     if trees.product is not None:
         print(

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import _power
 import pytest
-from _power import IMAGE, POD, READY, compare
+from _power import IMAGE, PAUSE_SECONDS, POD, READY, WAIT_SECONDS, compare, out_of_place
+
+HOSTS = ("n1", "n2", "n3", "w1")
+NAMES_OF_LABELS = {"slot": "autarky.dev/slot", "app": "k8s-app"}
+
+
+def a_node(name, *, ready=True):
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    return {"kind": "Node", "metadata": {"name": name}, "status": {"conditions": conditions}}
+
+
+def a_pod(name, *, ready=True, phase="Running", **labels):
+    status = {"phase": phase, **a_node(name, ready=ready)["status"]}
+    labels = {NAMES_OF_LABELS[label]: value for label, value in labels.items()}
+    return {"kind": "Pod", "metadata": {"name": name, "labels": labels}, "status": status}
 
 
 class Machine:
@@ -17,9 +32,13 @@ class Machine:
     def __init__(self) -> None:
         self.now = 1000.0
         self.log: list[tuple[str, ...]] = []
+        self.at: list[float] = []
+        """When each of these was."""
         self.booted = {"one": 0.0, "one-kubeadm": 0.0}
         self.created: dict[str, float] = {}
         self.caches: set[tuple[str, str]] = set()
+        self.settles_after = 10.0
+        """Seconds from the power until the control plane is Ready."""
 
     def monotonic(self) -> float:
         return self.now
@@ -43,6 +62,9 @@ class Machine:
             case ["get", "pods", "-l", selector]:
                 name = selector.removeprefix("app=")
                 return "Running" if self.now > self.created[f"{lab} {name}"] + 3 else "Pending"
+            case ["-n", "kube-system", "get", "nodes,pods", "-o", "json"]:
+                ready = not self.booted[lab] or self.now >= self.booted[lab] + self.settles_after
+                return json.dumps({"items": [*map(a_node, HOSTS), a_pod("etcd-n1", ready=ready)]})
         raise AssertionError(words)
 
 
@@ -60,15 +82,18 @@ def machine(monkeypatch):
 
         async def cut(self, *hosts):
             machine.log.append(("cut", self.name, *hosts))
+            machine.at.append(machine.now)
             machine.now += 1
 
         async def start(self, *hosts, progress):
             machine.log.append(("start", self.name, *hosts))
+            machine.at.append(machine.now)
             machine.now += 2
             machine.booted[self.name] = machine.now
 
         async def down(self):
             machine.log.append(("down", self.name))
+            machine.at.append(machine.now)
 
     async def rests(seconds):
         machine.sleep(seconds)
@@ -111,8 +136,7 @@ async def measured(rounds):
 
 async def test_all_hosts_of_a_cluster_lose_their_power_in_one_moment_and_get_it_back_in_one(machine):
     await measured(1)
-    hosts = ("n1", "n2", "n3", "w1")
-    cuts = [(what, lab, *hosts) for lab in ("one", "one-kubeadm") for what in ("cut", "start")]
+    cuts = [(what, lab, *HOSTS) for lab in ("one", "one-kubeadm") for what in ("cut", "start")]
     assert machine.log == [*cuts, ("down", "one-kubeadm")]
 
 
@@ -131,3 +155,46 @@ async def test_the_clock_starts_with_the_power_of_all_hosts_and_is_the_same_for_
         assert len(figure.ours) == len(figure.theirs) == 2
         assert all(seconds <= each < seconds + 1 for each in (*figure.ours, *figure.theirs))
     assert (figures[READY].wanted, figures[POD].wanted) == (1.0, 1.5)
+
+
+# --- at rest ---
+
+
+def times_of_cuts(machine):
+    return [at for at, what in zip(machine.at, machine.log, strict=True) if what[0] == "cut"]
+
+
+async def test_before_each_cut_both_clusters_have_been_settled_for_a_pause(machine):
+    machine.settles_after = 100.0
+    await measured(2)
+    first, second, *_ = times_of_cuts(machine)
+    assert second >= first + 1 + 2 + 100 + PAUSE_SECONDS
+    assert len(times_of_cuts(machine)) == 4
+
+
+async def test_where_a_control_plane_does_not_come_back_nothing_more_is_cut(machine):
+    machine.settles_after = float("inf")
+    with pytest.raises(SystemExit, match=f"not settled within {WAIT_SECONDS} s: autarky: etcd-n1 is not Ready"):
+        await measured(2)
+    assert len(times_of_cuts(machine)) == 1
+
+
+READY_NODES = [a_node(name) for name in HOSTS]
+SETTLED = [a_pod("etcd-n1"), a_pod("kube-apiserver-x", slot="hosted", app="kube-apiserver")]
+
+
+@pytest.mark.parametrize(
+    ("items", "left"),
+    [
+        ([*READY_NODES, *SETTLED], []),
+        ([*READY_NODES, *SETTLED, a_pod("agent", slot="standby", app="node-agent")], []),
+        ([*READY_NODES, *SETTLED, a_pod("done", ready=False, phase="Succeeded")], []),
+        ([*READY_NODES[1:], a_node("n1", ready=False), *SETTLED], ["n1 is not Ready"]),
+        ([*READY_NODES[1:], *SETTLED], ["3 of 4 nodes"]),
+        (READY_NODES, ["no pods"]),
+        ([*READY_NODES, *SETTLED, a_pod("etcd-n2", ready=False)], ["etcd-n2 is not Ready"]),
+        ([*READY_NODES, *SETTLED, a_pod("s", slot="standby", app="kube-apiserver")], ["s is active"]),
+    ],
+)
+def test_settled_is_where_all_is_ready_and_no_standby_of_the_control_plane_is_active(items, left):
+    assert out_of_place(items, len(HOSTS)) == left
