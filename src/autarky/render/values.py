@@ -68,6 +68,11 @@ class Inputs:
         """The facts of the node's host; None when rendering for a host not seen yet."""
         return self.facts.get(node.name)
 
+    def may_lower_oom_score(self, node: Node) -> bool:
+        """Without CAP_SYS_RESOURCE (test hosts) a process with a negative oom score fails to start."""
+        facts = self.facts_of(node)
+        return facts is None or facts.may_lower_oom_score
+
 
 def canonical_text(value: object) -> str:
     """One spelling for equal values, as JSON on one line."""

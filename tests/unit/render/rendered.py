@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.control.slots import manifests as standby
 from autarky.model.cluster import ExternalEtcd, Level
 from autarky.model.components import WITH_STANDBY
@@ -18,6 +19,7 @@ from autarky.render import node
 from autarky.render.objects import agent_parts, parts
 from autarky.render.values import Inputs, Object
 from fakes.clusters import FACTS, a_cluster, inputs_of
+from fakes.hosted_pods import pod_of_revision
 
 EXTERNAL = ExternalEtcd(("https://198.51.100.1:2379",), "ca.crt", "client.crt", "client.key")
 HOSTED_LEVELS = [Level.ETCD, Level.API_SERVER, Level.CONTROLLERS, Level.ADD_ONS]
@@ -49,7 +51,7 @@ def host_files(inputs: Inputs) -> Iterator[tuple[str, File]]:
         files = [*node.system_files(inputs, member), *node.kubelet_files(inputs, member)]
         files += [*node.static_pods(inputs, member).values(), *node.agent_pod(inputs, member).values()]
         if member.control_plane:
-            files += node.first_credentials(inputs, member)
+            files += kubelet_credentials.first_credentials(inputs, member)
             files += node.leaf_files(inputs, member)
             files += [file for name in WITH_STANDBY for file in standby.revision(inputs, name).files]
         yield from ((member.name, file) for file in files)
@@ -69,7 +71,7 @@ def all_pods(inputs: Inputs) -> list[Pod]:
         for obj in objects(inputs)
         if obj["kind"] in ("DaemonSet", "Deployment")
     ]
-    standbys = [Pod(name, "standby", standby.pod_of(standby.revision(inputs, name))["spec"]) for name in STANDBYS]
+    standbys = [Pod(name, "standby", pod_of_revision(standby.revision(inputs, name))["spec"]) for name in STANDBYS]
     static = [
         Pod(component, "static", json.loads(file.content)["spec"])
         for member in inputs.cluster.nodes

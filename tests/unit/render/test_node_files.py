@@ -15,7 +15,10 @@ from hypothesis import given, settings
 
 from autarky import places
 from autarky.control.agents.manifests import node_agent as agent
+from autarky.control.kubelet.manifests import configuration as kubelet_configuration
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.control.kubelet.manifests import files as generations
+from autarky.control.kubelet.manifests import service as kubelet_service
 from autarky.hosts.facts import FEATURES
 from autarky.model.cluster import ExternalEtcd, HostRef, Taint
 from autarky.model.components import IMAGES
@@ -32,7 +35,9 @@ RUNTIME = "io.containerd.cri.v1.runtime"
 def kubelet(facts=None, **changes):
     cluster = a_cluster()
     node = replace(cluster.nodes[0], **changes)
-    return render_node.kubelet_config(inputs_of(replace(cluster, nodes=(node,)), facts and {"n1": facts}), node)
+    return kubelet_configuration.kubelet_config(
+        inputs_of(replace(cluster, nodes=(node,)), facts and {"n1": facts}), node
+    )
 
 
 def test_only_a_test_host_measures_the_disk_in_bytes_for_it_sees_that_of_the_whole_machine():
@@ -52,7 +57,7 @@ def systemd_cgroup(config):
 
 def unit_of(inputs, name):
     files = render_node.kubelet_files(inputs, inputs.cluster.node(name))
-    [unit] = [file.content.decode() for file in files if file.path == render_node.KUBELET_UNIT]
+    [unit] = [file.content.decode() for file in files if file.path == kubelet_service.KUBELET_UNIT]
     return unit
 
 
@@ -170,7 +175,7 @@ def command_of(unit, root):
 
 def put_generation(inputs, name, root):
     """What the unit starts, below the root: the script, and a generation whose kubelet says what it is given."""
-    made = render_node.first_generation(inputs, inputs.cluster.node(name), {})
+    made = kubelet_configuration.first_generation(inputs, inputs.cluster.node(name), {})
     directory = root / "autarky/kubelet" / made.name
     directory.mkdir(parents=True)
     (directory.parent / "current").symlink_to(made.name)
@@ -186,7 +191,7 @@ def put_generation(inputs, name, root):
 
 
 def arguments_of(inputs, name):
-    made = render_node.first_generation(inputs, inputs.cluster.node(name), {})
+    made = kubelet_configuration.first_generation(inputs, inputs.cluster.node(name), {})
     return made.contents[generations.ARGUMENTS].decode().splitlines()
 
 
@@ -280,9 +285,9 @@ def test_the_users_kubelet_arguments_win():
 def test_a_kubelet_asks_for_its_next_certificate_with_the_newest_that_it_has_through_its_own_balancer():
     """One that stood in the kubeconfig would end one day, however often the kubelet has rotated its own."""
     inputs = inputs_of(a_cluster())
-    first, file = render_node.first_credentials(inputs, inputs.cluster.nodes[0])
+    first, file = kubelet_credentials.first_credentials(inputs, inputs.cluster.nodes[0])
     assert (first.content, first.mode) == (b"certificate of kubelet-n1\nPRIVATE key of kubelet-n1\n", 0o600)
-    assert {first.path} == set(render_node.FIRST_LINK.values())
+    assert {first.path} == set(kubelet_credentials.FIRST_LINK.values())
     config = json.loads(file.content)
     assert file.mode == 0o600
     assert config["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:6443"
@@ -345,13 +350,18 @@ def test_the_host_starts_the_kubelet_anew_at_the_mark_that_its_agent_can_leave()
     inputs = inputs_of(a_cluster())
     files = {file.path: file.content.decode() for file in render_node.kubelet_files(inputs, inputs.cluster.nodes[0])}
     path, service = (files[f"/etc/systemd/system/autarky-kubelet-certificate.{kind}"] for kind in ("path", "service"))
-    assert {"autarky-kubelet-certificate.path", "autarky-kubelet.path"} <= set(files[render_node.KUBELET_UNIT].split())
-    assert f"PathExists={render_node.GIVEN}\n" in path
+    assert {"autarky-kubelet-certificate.path", "autarky-kubelet.path"} <= set(
+        files[kubelet_service.KUBELET_UNIT].split()
+    )
+    assert f"PathExists={kubelet_credentials.GIVEN}\n" in path
     aside = f"{generations.SCRIPT_PATH} aside"
-    assert f"\nExecStart=/bin/sh -c 'systemctl try-restart kubelet; {aside}; rm -f {render_node.GIVEN}'\n" in service
+    assert (
+        f"\nExecStart=/bin/sh -c 'systemctl try-restart kubelet; {aside}; rm -f {kubelet_credentials.GIVEN}'\n"
+        in service
+    )
     for pod in (agent.static_pod(inputs, inputs.cluster.nodes[0])["spec"], hosted_agent(inputs)):
         mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"]}
-        assert not mounts[str(PurePosixPath(render_node.GIVEN).parent)].get("readOnly")
+        assert not mounts[str(PurePosixPath(kubelet_credentials.GIVEN).parent)].get("readOnly")
 
 
 def hosted_agent(inputs):

@@ -20,6 +20,7 @@ from autarky.model.components import API_SERVER, COMPONENTS, OPERATOR, WITH_STAN
 from autarky.render import node, pods
 from autarky.render.values import Inputs, Object
 from fakes.clusters import a_cluster, inputs_of
+from fakes.hosted_pods import pod_of_revision
 from unit.render.rendered import EVERY_LEVEL, EXTERNAL, Pod, all_pods, arguments, host_files, some_inputs, strings
 
 quickly = settings(max_examples=25, deadline=None)
@@ -44,7 +45,7 @@ def hosted_pod(inputs: Inputs, component: str) -> Object:
 
 
 def standby_pod(inputs: Inputs, component: str) -> Object:
-    return standby.pod_of(standby.revision(inputs, component))["spec"]
+    return pod_of_revision(standby.revision(inputs, component))["spec"]
 
 
 @every_pod

@@ -21,7 +21,7 @@ hung_seconds=@HUNG_SECONDS@ # without an answer
 start_seconds=@START_SECONDS@ # for a kubelet of the host's that has just been started
 forget_seconds=@FORGET_SECONDS@ # after which an exit does not count any more
 pod=${POD_UID-} init=${1-} exits=0 child="" held="" state="" why="" told=0 looked=0 asked=0 well=0 two=""
-watched="" host_since=0 host_well=0 host_patience=0 waits="" absent=0
+watched="" host_since=0 host_well=0 host_patience=0 behind="" absent=0
 most_absent=10 # looks at which the host's kubelet did not run, since it was at the lock last
 
 # --- files, processes and systemd ---
@@ -46,8 +46,6 @@ pause() { sleep "$1" 9>&- & wait $!; }
 tell() {
 	clock
 	state=$1 why=${2-} told=$now
-	behind=$waits
-	[ "$absent" -lt "$most_absent" ] || [ "$waits" = yes ] || behind=gone
 	printf 'boot %s\npod %s\ntry %s\nversion %s\nstate %s\nuptime %s\nbehind %s\nwhy %s\n' \
 		"$boot" "$pod" "$try" "$version" "$state" "$told" "$behind" "$why" >"$dir/.hosted" &&
 		mv -T "$dir/.hosted" "$dir/hosted"
@@ -116,22 +114,26 @@ renew_lock() {
 # The host's kubelet waits for nobody's lock where it has been started before there was one.
 host_has_lock() {
 	make_lock || return 1
-	if host && holds "$host_pid"; then absent=0 && return 0; fi
+	if host_holds; then return 0; fi
 	is_coming || unit restart kubelet
 	clock
 	end=$((now + 20)) most=$((now + start_seconds))
-	until host && holds "$host_pid"; do
+	until host_holds; do
 		clock
 		if host_is_gone || ! { [ "$now" -lt "$end" ] || { [ "$now" -lt "$most" ] && is_coming; }; }; then return 1; fi
 		beat
 		pause 0.2
 	done
-	absent=0
 }
+
+host_holds() { host && holds "$host_pid" && absent=0 && behind=no; }
 
 # It exits whenever it is started: nobody has the lock, and without the pod's the node would have no kubelet at all. If
 # it comes after all, it waits.
-host_is_gone() { [ "$host_pid" != 0 ] || absent=$((absent + 1)); [ "$absent" -ge "$most_absent" ]; }
+host_is_gone() {
+	[ "$host_pid" != 0 ] || absent=$((absent + 1))
+	[ "$absent" -ge "$most_absent" ] && behind=gone
+}
 
 # Whether it is to come to the lock, and has not opened it yet, nor a former one: on a slow machine that takes long.
 is_coming() {
@@ -279,29 +281,35 @@ end_child() {
 # The host's kubelet can be relied on: one that somebody has stopped is started; while the pod's is in force it waits for
 # the lock, and else it has it, and answers. One that has just been started has more time for that.
 watch_host() {
-	host || { [ "$host_pid" != 0 ] || waits_now no; start_host; return 0; }
-	if awaits "$host_pid"; then absent=0 && waits_now yes; else waits_now no; fi
+	host || { [ "$host_pid" != 0 ] || behind_it gone; start_host; return 0; }
 	[ "$host_pid" = "$watched" ] || watched=$host_pid host_since=$now host_well=$now host_patience=$start_seconds
+	case "$("$slots" lock "$host_pid" 9>&-)" in
+	awaited) absent=0 && behind_it yes ;;
+	held) absent=0 && behind_it no ;;
+	*) # one that has come back may be about to exit once more
+		if [ "$behind" != gone ] || [ $((now - host_since)) -ge "$start_seconds" ]; then absent=0 && behind_it no; fi
+		;;
+	esac
 	if is_stopped "$host_pid"; then unit kill --signal=KILL kubelet; fi
 	if has_ended; then watch_in_force; else watch_waiting; fi
 }
 
-waits_now() { [ "$waits" = "$1" ] || { waits=$1 && tell "$state" "$why"; }; }
+behind_it() { [ "$behind" = "$1" ] || { behind=$1 && tell "$state" "$why"; }; }
 
 # systemd does so itself with one that has ended.
 start_host() { case "$(unit is-active kubelet)" in inactive | failed) unit --no-block start kubelet ;; esac; }
 
 watch_in_force() {
 	if ! is_free || host_answers; then host_well=$now host_patience=$hung_seconds; fi
-	[ "$waits" = no ] || host_patience=$hung_seconds
+	[ "$behind" != yes ] || host_patience=$hung_seconds
 	[ $((now - host_well)) -ge "$host_patience" ] || return 0
 	host_well=$now
-	if [ "$waits" = yes ]; then renew_lock "somebody else has it"; else unit kill --signal=KILL kubelet; fi
+	if [ "$behind" = yes ]; then renew_lock "somebody else has it"; else unit kill --signal=KILL kubelet; fi
 }
 
 watch_waiting() {
 	host_well=$now
-	if [ "$waits" = yes ] || [ $((now - host_since)) -lt "$start_seconds" ]; then return 0; fi
+	if [ "$behind" = yes ] || [ $((now - host_since)) -lt "$start_seconds" ]; then return 0; fi
 	two="the host's kubelet does not wait for the lock"
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autarky.control.kubelet.decide import order, report
+from autarky.control.kubelet.decide import hosted_report, order, report
 from autarky.control.kubelet.decide.observed import Other
 from autarky.control.kubelet.decide.order import Target
 from autarky.control.kubelet.decide.pools import Drain
@@ -63,6 +63,47 @@ async def test_nothing_begins_beside_what_else_is_at_work(host: Host, other: Oth
     (host.root / "state/kubelet-former.json").unlink(missing_ok=True)
     if other is Other.HOSTED:
         supervisor.write_bytes(files.written(in_force | {"behind": "yes"}))
+    await until_asked(host)
+
+
+async def test_nothing_begins_while_the_hosted_kubelet_is_to_start_and_the_hosts_does_not_run(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet that could end an evicted pod has just been killed: nobody could."""
+
+    def supervisor(**other: object) -> None:
+        said = IN_FORCE | {"boot": host.boot, "uptime": int(host.clock.now), "state": "waiting"} | other
+        (host.root / "kubelet/hosted").write_bytes(files.written(said))
+
+    evicted: list[str] = []
+
+    async def evict(_: FakeKube, namespace: str, pod: str) -> bool:
+        evicted.append(f"{namespace}/{pod}")
+        return True
+
+    monkeypatch.setattr(FakeKube, "evict", evict)
+    host.pod("web", "shop", metadata=OF_A_JOB)
+    host.gets(an_order(**a_drain()))
+    host.cordoned()
+    host.change_node(annotations={hosted_report.TURN: str(IN_FORCE["pod"])})
+    stage(host.root, NEW)
+    supervisor(behind="gone")
+    await host.passes(5)
+    assert host.report is not None
+    assert (host.report.why, evicted, asked(host)) == (Other.HOSTED.value, [], False)
+    supervisor(behind="no")
+    await host.passes(5)
+    assert evicted, "the host's kubelet is in force"
+
+
+@pytest.mark.parametrize("turn", [True, False])
+async def test_what_is_ordered_goes_on_where_the_hosted_kubelet_does_not_start_either(host: Host, turn: bool) -> None:
+    said = IN_FORCE | {"boot": host.boot, "uptime": int(host.clock.now), "state": "waiting", "behind": "gone"}
+    (host.root / "kubelet/hosted").write_bytes(files.written(said))
+    if turn:
+        host.change_node(annotations={hosted_report.TURN: str(IN_FORCE["pod"])})
+        host.write("hosted-verdict", boot=host.boot, pod=IN_FORCE["pod"], **{"try": 1}, verdict="stay", uptime=1)
+    host.gets(an_order())
     await until_asked(host)
 
 
@@ -333,7 +374,7 @@ async def test_an_eviction_accuses_only_new_settings(host: Host, target: Target,
     pod = host.kube._objects[("v1", "Pod", "shop", "web")]
     host.kube.put({**pod, "status": {"phase": "Failed", **status}})
     assert await verdict_after(host) == verdict
-    assert ("no room for uid-of-web" in host.read("verdict")["why"]) is (verdict == "unproven")
+    assert ("no room for shop/web" in host.read("verdict")["why"]) is (verdict == "unproven")
 
 
 # --- whom a lost sandbox accuses ---------------------------------------------------------------------------------
@@ -351,7 +392,7 @@ async def test_a_pod_whose_sandbox_has_gone_was_harmed(host: Host) -> None:
     host.cri.end_sandbox(sandbox)
     host.cri.run_sandbox("web", "shop", "uid-of-web", attempt=1)
     assert await verdict_after(host) == "unproven"
-    assert "the sandbox of uid-of-web is gone" in host.read("verdict")["why"]
+    assert "the sandbox of shop/web is gone" in host.read("verdict")["why"]
 
 
 async def test_so_was_a_static_pod(host: Host) -> None:

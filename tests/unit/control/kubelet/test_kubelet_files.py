@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.control.kubelet.manifests import files, units
-from autarky.render import node as render_node
+
+ROOT = Path(__file__).parents[4] / "src/autarky"
 
 
 def test_what_is_written_is_read_by_both():
@@ -20,9 +22,21 @@ def test_what_is_written_is_read_by_both():
             files.written(bad)
 
 
+@pytest.mark.parametrize("text", ["/kubelet.service", "/kubelet.conf", '"kubelet.config.k8s.io/v1beta1",'])
+def test_nobody_else_writes_what_a_kubelet_is_started_and_configured_by(text):
+    own = Path(files.__file__).parent
+    writers = {path for path in ROOT.rglob("*.py") if text in path.read_text()}
+    assert writers
+    assert {path.parent for path in writers} == {own}
+
+
 def test_its_names_are_those_of_the_kubelets_unit():
     text = files.script().content.decode()
-    for path in (render_node.KUBELET_KUBECONFIG, render_node.BOOTSTRAP_KUBECONFIG, render_node.CURRENT_PATH):
+    for path in (
+        kubelet_credentials.KUBELET_KUBECONFIG,
+        kubelet_credentials.BOOTSTRAP_KUBECONFIG,
+        kubelet_credentials.CURRENT_PATH,
+    ):
         assert f'="{path}"' in text
 
 

@@ -498,7 +498,7 @@ def breaks(scene: Scene) -> None:
     """The host's, behind the pod's in force: as by a drop-in of somebody's."""
     scene.mark("exits-host")
     scene.systemd.kill(signal.SIGKILL)
-    until(lambda: scene.said["behind"] in ("no", "gone"))
+    until(lambda: scene.said["behind"] == "gone")
 
 
 def test_it_says_whether_the_hosts_waits_behind_it(scene: Scene) -> None:
@@ -507,6 +507,39 @@ def test_it_says_whether_the_hosts_waits_behind_it(scene: Scene) -> None:
     breaks(scene)
     (scene.world / "exits-host").unlink()
     until(lambda: scene.said["behind"] == "yes")
+
+
+def test_while_it_waits_it_says_whether_the_hosts_runs_at_all(scene: Scene) -> None:
+    """Which has the lock then, and does not wait for it."""
+    last = scene.takes_over()
+    breaks(scene)
+    scene.agent.says, said = {}, set()
+    os.kill(last, signal.SIGKILL)
+    until(lambda: scene.state == "waiting")
+    for _ in range(150):  # whenever it is looked at: the host's is started all the time
+        said.add(scene.said["behind"])
+        time.sleep(0.02)
+    assert said == {"gone"}
+    (scene.world / "exits-host").unlink()
+    until(lambda: scene.said["behind"] == "no")
+    assert scene.is_with_host()
+
+
+def test_one_that_is_slow_to_come_to_the_lock_is_not_there_yet_and_has_its_time(scenes: Scenes) -> None:
+    scene = scenes(start_seconds=12)
+    last = scene.takes_over()
+    breaks(scene)
+    scene.agent.says = {}
+    slow, exits = scene.mark("slow-host"), scene.world / "exits-host"
+    os.kill(last, signal.SIGKILL)
+    exits.unlink()
+    until(lambda: scene.state == "waiting" and scene.systemd.pid)
+    pid = scene.systemd.pid
+    time.sleep(6)  # more than one that hangs gets
+    assert (scene.systemd.pid, scene.said["behind"]) == (pid, "gone")
+    slow.unlink()
+    until(lambda: scene.said["behind"] == "no")
+    assert scene.in_force == pid
 
 
 def test_no_change_of_the_hosts_generation_ends_it_where_no_kubelet_would_be_left(scene: Scene) -> None:

@@ -100,6 +100,54 @@ async def test_what_is_not_known_of_a_pod_whose_sandbox_is_gone_proves_nothing(h
     assert (seen.answers, seen.living) == (True, None)
 
 
+# --- what ends by itself, and of which the API goes on saying that it runs ------------------------------------------
+
+A_CONTAINER: Object = {"name": "main", "image": "busybox"}
+ENDS: dict[str, Object] = {
+    "never restarted": {"restartPolicy": "Never"},
+    "restarted on failure": {"restartPolicy": "OnFailure"},
+    "its container is not": {"containers": [A_CONTAINER | {"restartPolicy": "Never"}]},
+    "nor that of its beginning": {"initContainers": [A_CONTAINER | {"restartPolicy": "OnFailure"}]},
+    "a deadline": {"activeDeadlineSeconds": 60},
+    "too large for its end, evicted": {"containers": [A_CONTAINER | {"args": ["x" * 2**18]}]},
+}
+STAYS: dict[str, Object] = {
+    "always restarted": {"restartPolicy": "Always", "containers": [A_CONTAINER | {"restartPolicy": "Always"}]},
+    "with a sidecar": {"initContainers": [A_CONTAINER | {"restartPolicy": "Always"}, A_CONTAINER]},
+    "as large as any": {"containers": [A_CONTAINER | {"args": ["x" * 2**16]}]},
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+async def test_a_pod_that_ends_by_itself_accuses_nobody_though_the_api_says_that_it_runs(host: Host, how: str) -> None:
+    """One that is padded to what etcd takes has no room for a status that says how it ended."""
+    sandbox = host.pod("evil", "tenant", **ENDS[how])
+    host.pod("dns")
+    await on_trial(host)
+    host.cri.end_sandbox(sandbox)
+    assert await verdict_after(host) == "good"
+
+
+@pytest.mark.parametrize("how", STAYS)
+async def test_one_that_its_kubelet_is_to_start_again_was_harmed_and_is_named(host: Host, how: str) -> None:
+    sandbox = host.pod("web", "tenant", **STAYS[how])
+    host.pod("dns")
+    await on_trial(host)
+    host.cri.end_sandbox(sandbox)
+    assert await verdict_after(host) == "unproven"
+    assert "the sandbox of tenant/web is gone" in host.read("verdict")["why"]
+
+
+@pytest.mark.parametrize("how", ENDS)
+async def test_nor_does_one_that_the_release_before_has_noted(host: Host, how: str, slow: list[str]) -> None:
+    """It is looked at once: many of them keep no look from its end."""
+    gone = host.pod("evil", "kube-system", **ENDS[how])
+    noted, one = proof.Before(True, {gone: "uid-of-evil"}, {"uid-of-evil": "kube-system/evil"}), looked(host)
+    host.cri.end_sandbox(gone)
+    assert [(await one.proof("t", noted)).living for _ in range(2)] == [frozenset()] * 2
+    assert slow == ["evil"]
+
+
 def each_takes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[str]:
     """Each Pod that is read does; the names of those read, from then on."""
     read: list[str] = []

@@ -3,12 +3,13 @@
 Contract (rule 4): for all that are of a later minor than it is to have, or on the way to some version, which may lead
 back to such a one. A control node is waited for without end. A worker is passed over when it is away, unless it is on
 the way: then a kubelet that does not work may be why, and the one of before follows. Those that have failed are passed
-over when for FAILED_SECONDS no one more has come down, and all workers when for LAGS_SECONDS: one that does not, maybe
-since an attacker has it, must not hold up the way back of all. Each counts once, so that one that goes up and down
-begins no clock again, and one that is waited for only by its agent's word does not count at all. Times are by the clock
-of the operator that has watched; another one begins again. `by_order`: those of the waited for that are control nodes,
-or that the operator itself has ordered a later minor (`turns.Decision.ordered`). `why`: what keeps control nodes of the
-waited for from going down; what a worker says of itself is no word of the operator's.
+over when for FAILED_SECONDS no one more has come down, and when for LAGS_SECONDS, all workers that have had their own
+turn for as long as one lasts, or take none: one that does not come down, maybe since an attacker has it, must not hold
+up the way back of all, nor have others passed over that it has kept from their turns. Each counts once, so that one
+that goes up and down begins no clock again, and one that is waited for only by its agent's word does not count at all.
+Times are by the clock of the operator that has watched; another one begins again. `by_order`: those of the waited for
+that are control nodes, or that the operator itself has ordered a later minor (`turns.Decision.ordered`). `why`: what
+keeps control nodes of the waited for from going down; what a worker says of itself is no word of the operator's.
 
 Danger: only for a cluster whose kubelets follow (`wanted.follows`): nobody takes the others down.
 """
@@ -57,11 +58,11 @@ def decide(
     waited = now - memory.since
     passed = frozenset(away) - found.under_way
     passed |= frozenset(found.failed) if waited >= FAILED_SECONDS else frozenset()
-    passed |= lacking if waited >= LAGS_SECONDS + drain_seconds else frozenset()
+    passed |= lacking - found.owed if waited >= LAGS_SECONDS + drain_seconds else frozenset()
     passed = (passed & lacking) - frozenset(control)
     waits = lacking - passed
     by_order = waits & (frozenset(control) | found.ordered)
     trusted = waits & frozenset(control)
-    why = {name: f"it waits: {said}" for name, said in found.said.items() if name in trusted}
+    why = {name: f"it waits: {said}" for name, said in {**found.waits, **found.said}.items() if name in trusted}
     why |= {name: f"{said}; {_ASK_AGAIN}" for name, said in found.failed.items() if name in trusted}
     return Decision(memory, tuple(sorted(waits)), tuple(sorted(passed)), by_order, why)

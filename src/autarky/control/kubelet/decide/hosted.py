@@ -5,8 +5,9 @@ be any more. The files are in `control.kubelet.manifests.hosted`, the report in 
 
 Invariants:
 - a start is allowed only if the API has just said that it may be (`allowed`) and that its pod has its turn, while
-  nothing else is at work on the node: no order about its kubelet, no work of the host's script, nothing of
-  `observed.Other`; what cannot be read may be any of these. What ran right then is on the disk before;
+  nothing else is at work on the node: no order about its kubelet (where the host's does not run, one that has not come
+  to the script waits instead: `starts_first`), no work of the host's script, nothing of `observed.Other`; what cannot
+  be read may be any of these. What ran right then is on the disk before;
 - of a pod that has failed nothing is allowed again, also after a restart of the machine, which may be how it fails:
   so many boots in a row may begin a try of it that is not proven, and no more;
 - what is not known changes nothing: while the ControlPlane cannot be read, what runs stays, and what waits waits;
@@ -39,7 +40,7 @@ MOST_TRIES, TRIES_SECONDS = 5, 3600
 """So many of the same pod within so many seconds, unless it was the host's turn meanwhile, or it was not allowed."""
 MOST_BOOTS = 2
 """So many in a row may begin a try of the same pod with no proof: while one is proven the machine may lose its power,
-but a kubelet that takes its machine down would do so after each start, for ever."""
+but a kubelet that takes its machine down would do so after each start."""
 LOOK_SECONDS = 5.0
 """Between two looks at the API while it waits for its start."""
 _NUMBER: Final = re.compile("[0-9]{1,9}")
@@ -48,7 +49,7 @@ _NUMBER: Final = re.compile("[0-9]{1,9}")
 @dataclass(frozen=True, slots=True)
 class Hosted:
     """What the supervisor says. number: of the try. alone: the host's kubelet does not wait behind it. only: nor does
-    that start at all."""
+    that run at all."""
 
     pod: str
     number: int
@@ -248,6 +249,13 @@ def _failed(seen: Seen, hosted: Hosted) -> Failed | None:
 # --- it waits for its start ------------------------------------------------------------------------------------
 
 
+def starts_first(hosted: Hosted, said: Verdict | None, metadata: Mapping[str, Any]) -> bool:
+    """Whether an order waits for its start. One that may not start, or has no turn, may wait for just that order. said:
+    the verdict on this try that is on the disk; metadata: of the Node."""
+    may_start = said is not Verdict.STAY and reports.turn_of(metadata) == hosted.pod
+    return hosted.state is State.WAITING and hosted.only and may_start
+
+
 def _waiting(seen: Seen, hosted: Hosted, memory: Memory, now: float) -> Decision:
     if (failed := _failed(seen, hosted)) is not None:
         return _stays(hosted, memory, reports.State.FAILED, failed.why)
@@ -255,7 +263,7 @@ def _waiting(seen: Seen, hosted: Hosted, memory: Memory, now: float) -> Decision
     answer = allowed(live.plane, live.metadata, hosted.version)
     if answer.may is False:
         return replace(_stays(hosted, memory, reports.State.REFUSED, answer.why), notes=_not_counted(seen))
-    if why := _host_changes(seen, live):
+    if why := _host_changes(seen, hosted, live):
         return replace(_waits(hosted, memory, why), notes=_not_counted(seen))
     if why := answer.why or _not_now(seen, hosted, live):
         return _waits(hosted, memory, why)
@@ -274,8 +282,8 @@ def _in_turn(seen: Seen, hosted: Hosted, memory: Memory, now: float) -> Decision
     return replace(_waits(hosted, replace(memory, looked=now), ""), look=True)
 
 
-def _host_changes(seen: Seen, live: Live) -> str:
-    """A clause; empty where nobody changes the host's kubelet, or is ordered to."""
+def _host_changes(seen: Seen, hosted: Hosted, live: Live) -> str:
+    """A clause; empty where nobody changes the host's kubelet, nor is ordered to. One that does not run comes later."""
     disk = seen.disk
     if disk is None:
         return "the node cannot do it yet: run `autarky up` first"
@@ -283,7 +291,7 @@ def _host_changes(seen: Seen, live: Live) -> str:
         return "the host's kubelet is being changed"
     given = order.read(live.metadata or {})
     is_ordered = given is not None and not own.is_over(given, disk.last)
-    return "the host's kubelet is ordered to change" if is_ordered else ""
+    return "the host's kubelet is ordered to change" if is_ordered and not hosted.only else ""
 
 
 def _not_now(seen: Seen, hosted: Hosted, live: Live) -> str:

@@ -213,7 +213,7 @@ def _drain(seen: Seen, order: Order, disk: OnDisk, memory: Memory, now: float) -
     else:
         what = f"{some(pods.left)} has to go" + (f": {pods.blocked}" if pods.blocked else "")
     if now - memory.since >= order.request.drain_seconds and is_known:
-        if seen.control:  # neither a tenant's pod nor an uncordon may keep the whole control plane from going back
+        if seen.control:  # neither a tenant's pod nor an uncordon may keep all of the control plane from going back
             return _ask(seen, order, disk, memory)
         return _refuse(order, disk, f"the node was not drained within {order.request.drain_seconds} s: {what}")
     waits = _wait(seen, disk, memory, State.DRAINING, what if is_known else "")

@@ -2,20 +2,20 @@
 
 Contract: GOOD once all of this has been seen without a break for PROVEN_SECONDS, of the kubelet that runs since the
 switch: it is healthy (`hosts.decide.kubelet_restart`), its Node shows the wanted version, and no pod was harmed: each
-sandbox that was ready before is still ready, unless its pod has ended or is on its way out, for which nobody blames a
-kubelet. It writes that a pod has ended after its sandbox is gone: so one counts only when it has been gone for
-EXCUSED_SECONDS, and until then nothing is proven. Nor may such a pod have failed since the kubelet would not have it,
-or evicted it for want of something: of the latter the caller says whether it counts. Sandboxes that a pod can end by
-itself are not noted (`control.kubelet.node.observing`). WAIT while the API does not answer: that says nothing of the
-kubelet (rule 9), and the script's clock stands still. UNPROVEN otherwise: at its limit the script goes back, and says
-what was missing. A kubelet that keeps exiting is seen by the script itself.
+sandbox that was ready before is still ready, unless its pod has ended or can do so by itself, or is on its way out, for
+which nobody blames a kubelet. It writes that a pod has ended after its sandbox is gone: so one counts only when it has
+been gone for EXCUSED_SECONDS, and until then nothing is proven. Nor may such a pod have failed since the kubelet would
+not have it, or evicted it for want of something: of the latter the caller says whether it counts. Which pods can end by
+themselves, the caller says as well (`control.kubelet.node.draining`). WAIT while the API does not answer: that says
+nothing of the kubelet (rule 9), and the script's clock stands still. UNPROVEN otherwise: at its limit the script goes
+back, and says what was missing. A kubelet that keeps exiting is seen by the script itself.
 
 Danger: a kubelet that is silent must not look like an API that is. Whether the API answers is asked of the API.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -54,9 +54,9 @@ class Before:
 class Seen:
     """answers: whether the API does, with etcd behind it. healthy, heartbeat, ready: as in kubelet_restart. version:
     that its Node shows. sandboxes: those that are ready; None where the runtime does not say. living: uids of the pods
-    of before that exist, have not ended, and are not being deleted, at least of those whose sandbox is not ready; None
-    where that is not known. rejected: of those that have failed since a kubelet would not have them; evicted: since the
-    node was low on something, which is what new settings can do, and any tenant."""
+    of before that exist, have not ended, cannot by themselves, and are not being deleted, at least of those whose
+    sandbox is not ready; None where that is not known. rejected: of those that have failed since a kubelet would not
+    have them; evicted: since the node was low on something, which is what new settings can do, and any tenant."""
 
     answers: bool
     healthy: bool | None
@@ -101,7 +101,8 @@ def decide(seen: Seen, before: Before, wanted: Version, memory: Memory, now: flo
         return Decision(Memory(missed=missed), Verdict.UNPROVEN, missing)
     memory = replace(memory, missed=missed).well(now)
     if missed:
-        return Decision(memory, Verdict.UNPROVEN, f"the sandbox of {some(missed)} is gone: it may have ended by itself")
+        gone = _names(before, missed)
+        return Decision(memory, Verdict.UNPROVEN, f"the sandbox of {gone} is gone: it may have ended by itself")
     if memory.since is None or now - memory.since < PROVEN_SECONDS:
         return Decision(memory, Verdict.UNPROVEN, f"it has not been well for {PROVEN_SECONDS:.0f} s yet")
     return Decision(memory, Verdict.GOOD, f"it runs {wanted}, and no pod was harmed")
@@ -116,10 +117,15 @@ def _missing(seen: Seen, before: Before, wanted: Version, harmed: Collection[str
     if seen.sandboxes is None or seen.living is None:
         found.append("it is not known which pods run")
     elif harmed:
-        found.append(f"the sandbox of {some(harmed)} is gone")
+        found.append(f"the sandbox of {_names(before, harmed)} is gone")
     elif refused := (seen.rejected | seen.evicted).intersection(before.sandboxes.values()):
-        found.append(f"it has no room for {some(refused)}, which it had before")
+        found.append(f"it has no room for {_names(before, refused)}, which it had before")
     return " and ".join(one for one in found if one)
+
+
+def _names(before: Before, uids: Iterable[str]) -> str:
+    """Agents of 0.1 have noted none."""
+    return some(before.pods.get(uid, uid) for uid in uids)
 
 
 def _harmed(before: Before, seen: Seen) -> set[str]:

@@ -26,6 +26,7 @@ LATE_SECONDS = 900.0
 HELD_SECONDS = 2 * LATE_SECONDS
 """Beyond the time for a drain: a worker that is late has lost its turn by then, and the next one has had its own."""
 MOST_ATTEMPTS = 3
+Minor = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,8 @@ class Memory:
     began: node → (the operator's order that it has had its turn by, "" for none; since when, in monotonic seconds): who
     says that it has ended, and then that it has not, gets no more time by the same order. watched: orders that were
     seen under way. ready: order that is done → since when its node is Ready without a break. steady: those whose nodes
-    were that for long enough. first: the workers that control nodes let go first; None where there are none."""
+    were that for long enough. first: the workers that control nodes let go first; None where there are none. came:
+    worker → (the minor that the control plane goes down to, since when the worker has had its first turn for that)."""
 
     written: Mapping[str, Order] = field(default_factory=dict)
     turns: frozenset[str] = frozenset()
@@ -104,6 +106,7 @@ class Memory:
     ready: Mapping[str, float] = field(default_factory=dict)
     steady: frozenset[str] = frozenset()
     first: Lacking | None = None
+    came: Mapping[str, tuple[Minor, float]] = field(default_factory=dict)
 
 
 class Standing(Enum):
@@ -179,7 +182,7 @@ def place_of(node: Node, seen: Situation, memory: Memory, now: float) -> Place:
     number = min(MOST_NUMBER, 1 + max(0 if one is None else one.number for one in (node.order, report)))
     # After a way back a Node shows for a moment still what was tried, and its agent knows better.
     goes_down = seen.is_above(node.runs) or (report is not None and seen.is_above(report.version))
-    late = not node.control and now - begun(node, memory, now) >= LATE_SECONDS + node.pool.drain_seconds
+    late = not node.control and now - begun(node, memory, now) >= time_of(node)
     claimed = not node.control and not seen.is_above(node.runs)
     place = Place(node, Standing.WAITS, number, goes_down=goes_down, claimed=claimed)
     if order is None and report is not None and report.state is not None and not report.is_final:
@@ -197,6 +200,11 @@ def begun(node: Node, memory: Memory, now: float) -> float:
     """Since when it has had its turn without a break, or by the operator's order that is on it; `now` for neither."""
     order, since = memory.began.get(node.name, ("", now))
     return since if node.name in memory.turns or order == order_on(node) else now
+
+
+def time_of(node: Node) -> float:
+    """For how long it has its turn."""
+    return LATE_SECONDS + node.pool.drain_seconds
 
 
 def order_on(node: Node) -> str:
@@ -278,7 +286,7 @@ def with_stopped(places: Sequence[Place]) -> list[Place]:
 
 def not_serving(others: Sequence[Node], *, goes_down: bool = False) -> str:
     """Why no control node's kubelet changes beside these control nodes; empty where one may. All have to serve. One
-    that is away may be so for ever, and is left out while more than half of all serve then, with the one that changes,
+    that is away may be so forever, and is left out while more than half of all serve then, with the one that changes,
     as etcd's quorum wants: a kubelet's restart touches no pod. One that harms pods may cost that quorum until it has
     gone back; that it worked on another node before is not asked.
 

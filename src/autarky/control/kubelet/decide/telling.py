@@ -7,23 +7,26 @@
       failed: [{node: w1, why: …}]
       waits: [{node: w3, why: …}]
       said: [{node: w4, why: …}]
+      more: {failed: 2}
       hosted:
         behind: …
         failed: [{node: w1, why: …}]
         waits: [{node: w2, why: …}]
+        more: {waits: 7}
 
 waits: why a node gets no order now. said: why one stays as it is, or does not get what was asked for. hosted: of hosted
 kubelets (level 0). behind: why their DaemonSet does not follow, and how it would; failed: why the host's is in force;
-waits: why one gets no turn now. trouble: what of the spec cannot be understood; then there is nothing else.
+waits: why one gets no turn now. more: of a list, how many are not in it. trouble: what of the spec cannot be
+understood; then there is nothing else.
 
-Contract: of each list at most MOST_NAMED, however many there are, and each text is short and in one line: workers have
-written some of it. The part is absent in a cluster that does not use it (`is_used`). Reading returns for any JSON, and
-never raises.
+Contract: of each list at most MOST_NAMED, however many there are, control nodes first, since any number of workers may
+say anything; and each text is short and in one line: workers have written some of it. The part is absent in a cluster
+that does not use it (`is_used`). Reading returns for any JSON, and never raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -35,6 +38,8 @@ from autarky.model.kubelets import MOST_POOLS
 
 MOST = MOST_POOLS + 2
 """Pools: with the two that are always there."""
+MOST_NODES = 10**6
+"""More no cluster has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class Hosted:
     behind: str = ""
     failed: Mapping[str, str] = field(default_factory=dict)
     waits: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class Told:
     said: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""
     hosted: Hosted = field(default_factory=Hosted)
+    more: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_current(self) -> bool:
@@ -83,26 +90,28 @@ def is_used(plane: Mapping[str, Any]) -> bool:
     return within(plane, "spec", "kubelets", "follow") is not None or within(plane, "spec", "pools") is not None
 
 
-def told(decision: Decision, said: Mapping[str, str]) -> Told:
-    """said: as `nodes.found` says it."""
+def told(decision: Decision, said: Mapping[str, str], control: Collection[str] = ()) -> Told:
+    """said: as `nodes.found` says it. control: the names of control nodes."""
     pools = [
         Pool(name, _few(map(str, one.wanted)), one.done, one.total, plain(one.stopped))
         for name, one in sorted(decision.pools.items())
         if one.total
     ]
     # Those for whom something is in the way come first.
-    grave = sorted(said.items(), key=lambda one: (one[1] == wanted.NOT_FOLLOWED, one[0]))
+    grave = dict(sorted(said.items(), key=lambda one: (one[1] == wanted.NOT_FOLLOWED, *_rank(one[0], control))))
+    changing, failed, waits = decision.memory.turns, decision.failed, decision.waits
     return Told(
         tuple(pools),
-        _few(sorted(decision.memory.turns)),
-        _reasons(sorted(decision.failed.items())),
-        _reasons(sorted(decision.waits.items())),
-        _reasons(grave),
+        _few(sorted(changing, key=lambda name: _rank(name, control))),
+        _first(failed, control),
+        _first(waits, control),
+        _reasons(grave.items()),
+        more=_more(changing=changing, failed=failed, waits=waits, said=said),
     )
 
 
-def hosted(behind: str, failed: Mapping[str, str], waits: Mapping[str, str]) -> Hosted:
-    return Hosted(behind, _reasons(sorted(failed.items())), _reasons(sorted(waits.items())))
+def hosted(behind: str, failed: Mapping[str, str], waits: Mapping[str, str], control: Collection[str] = ()) -> Hosted:
+    return Hosted(behind, _first(failed, control), _first(waits, control), _more(failed=failed, waits=waits))
 
 
 def status(found: Told) -> dict[str, Any]:
@@ -114,6 +123,7 @@ def status(found: Told) -> dict[str, Any]:
     for key, reasons in (("failed", found.failed), ("waits", found.waits), ("said", found.said)):
         if reasons:
             written[key] = _written_reasons(reasons)
+    written |= {"more": dict(found.more)} if found.more else {}
     if hosted := _written_hosted(found.hosted):
         written["hosted"] = hosted
     return written
@@ -133,6 +143,7 @@ def read(plane: Mapping[str, Any]) -> Told | None:
         said=_read_reasons(said.get("said")),
         trouble=plain(said.get("trouble")),
         hosted=_read_hosted(mapping(said.get("hosted"))),
+        more=_read_more(said.get("more")),
     )
 
 
@@ -145,9 +156,17 @@ def sentence(found: Told) -> str:
     said += [f"{node} changes" for node in found.changing]
     said += [f"{node} waits: {why}" for node, why in found.waits.items() if node not in found.failed]
     said += [f"{node}: {why}" for node, why in found.said.items() if why != wanted.NOT_FOLLOWED]
+    said += not_named(found)
     said += [found.hosted.behind] if found.hosted.behind else []
     said += [f"the hosted kubelet of {node} failed: {why}" for node, why in found.hosted.failed.items()]
+    said += [f"and {more} more hosted ones failed"] if (more := found.hosted.more.get("failed")) else []
     return "; ".join(said)
+
+
+def not_named(found: Told) -> Iterator[str]:
+    """How many more nodes there are than the lists name."""
+    does = {"failed": "failed", "changing": "change", "waits": "wait"}
+    return (f"and {found.more[key]} more {what}" for key, what in does.items() if found.more.get(key))
 
 
 def _unfinished(found: Told) -> Iterable[Pool]:
@@ -156,6 +175,18 @@ def _unfinished(found: Told) -> Iterable[Pool]:
 
 def _few(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(plain(one) for one in islice(names, MOST_NAMED))
+
+
+def _rank(name: str, control: Collection[str]) -> tuple[bool, str]:
+    return name not in control, name
+
+
+def _first(found: Mapping[str, str], control: Collection[str]) -> dict[str, str]:
+    return _reasons(sorted(found.items(), key=lambda one: _rank(one[0], control)))
+
+
+def _more(**lists: Collection[str]) -> dict[str, int]:
+    return {key: len(found) - MOST_NAMED for key, found in lists.items() if len(found) > MOST_NAMED}
 
 
 def _reasons(found: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -180,11 +211,18 @@ def _written_reasons(reasons: Mapping[str, str]) -> list[dict[str, str]]:
 def _written_hosted(one: Hosted) -> dict[str, Any]:
     written: dict[str, Any] = {"behind": plain(one.behind)} if one.behind else {}
     lists = (("failed", one.failed), ("waits", one.waits))
+    written |= {"more": dict(one.more)} if one.more else {}
     return written | {key: _written_reasons(reasons) for key, reasons in lists if reasons}
 
 
 def _read_hosted(said: Mapping[str, Any]) -> Hosted:
-    return Hosted(plain(said.get("behind")), _read_reasons(said.get("failed")), _read_reasons(said.get("waits")))
+    failed, waits = _read_reasons(said.get("failed")), _read_reasons(said.get("waits"))
+    return Hosted(plain(said.get("behind")), failed, waits, _read_more(said.get("more")))
+
+
+def _read_more(said: object) -> dict[str, int]:
+    found = ((key, mapping(said).get(key)) for key in ("changing", "failed", "waits", "said"))
+    return {key: count for key, count in found if type(count) is int and 0 < count <= MOST_NODES}
 
 
 def _read_reasons(said: object) -> dict[str, str]:

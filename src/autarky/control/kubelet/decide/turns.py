@@ -15,7 +15,7 @@ Invariants:
   something else is wanted of it, or a person asks again. One that was refused stops nobody: nothing was changed, and
   why may be a tenant's budget. Of a control node either stops all, control nodes and workers alike;
 - no worker stops a control node. These let the workers of earlier pools go first, but no longer than for HELD_SECONDS
-  in which no other one of them has ended, each counted once;
+  in which no other one of them has ended, each counted once for what control nodes are to have;
 - what a restart of the machine interrupts is tried MOST_ATTEMPTS times;
 - a node that is away is passed over, and gets its turn when it is back;
 - while `spec.paused`, no order is written.
@@ -23,7 +23,7 @@ Invariants:
 On the way down a minor the control plane waits for the kubelets. There all pools go side by side, no worker stops
 another one, and whoever is late has lost its turn: else a worker, which may be an attacker's, could block the way back
 of all. Control nodes are trusted, and waited for; but one on which no API server serves keeps no other one from going
-down while most serve, since what it runs may be what is to be taken back.
+down while most serve, or where it is one of two, since what it runs may be what is to be taken back.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from autarky.control.kubelet.decide.standing import (
     HELD_SECONDS,
     STEADY_SECONDS,
     Memory,
+    Minor,
     Node,
     Place,
     Situation,
@@ -52,6 +53,7 @@ from autarky.control.kubelet.decide.standing import (
     order_on,
     place_of,
     stoppers,
+    time_of,
     with_stopped,
 )
 from autarky.control.upgrade.decide.absent import Lacking
@@ -98,7 +100,8 @@ class Decision:
     were ordered such a later minor, and do not say that they have done what was ordered since to take it back.
     failed: node → why; it will not change until something else is wanted of it, or somebody asks. said: control node
     whose order has not ended → what it waits for. outstanding: those that are to change, or change, and that nothing is
-    known to keep from it for long."""
+    known to keep from it for long. owed: workers whose time since their first turn on the way down is not over, and
+    those that wait for it meanwhile."""
 
     memory: Memory
     lowest: Version
@@ -113,6 +116,7 @@ class Decision:
     said: Mapping[str, str] = field(default_factory=dict)
     outstanding: frozenset[str] = frozenset()
     ordered: frozenset[str] = frozenset()
+    owed: frozenset[str] = frozenset()
 
 
 def decide(seen: Situation, memory: Memory, now: float) -> Decision:
@@ -122,9 +126,9 @@ def decide(seen: Situation, memory: Memory, now: float) -> Decision:
     nodes = [replace(node, order=written[node.name]) if node.name in written else node for node in seen.nodes]
     memory = _with_times(nodes, seen, memory, now)
     places = with_stopped([place_of(node, seen, memory, now) for node in nodes])
-    memory, held = _with_first(places, memory, now, stand_still=seen.paused or seen.moves)
+    memory, held = _with_first(places, seen, memory, now)
     writes, waits, beside = _once_more(places, memory, seen), dict[str, str](), Beside(places)
-    for place in sorted(places, key=_in_order):
+    for place in sorted(places, key=lambda place: _in_order(place, memory)):
         if place.standing is not Standing.WAITS and not place.replaces:
             continue
         if why := _against(place, beside, seen, held=held):
@@ -137,6 +141,7 @@ def decide(seen: Situation, memory: Memory, now: float) -> Decision:
     have = frozenset(place.node.name for place in places if place.standing is Standing.HAS_TURN)
     nodes = [replace(node, order=written.get(node.name, node.order)) for node in nodes]
     memory = replace(memory, written=written, turns=have, began=_begun(nodes, have, memory, now))
+    memory = replace(memory, came=_came(places, seen, memory, now))
     return Decision(
         memory,
         seen.lowest,
@@ -151,6 +156,7 @@ def decide(seen: Situation, memory: Memory, now: float) -> Decision:
         said={one.node.name: said for one in places if (said := _said(one))},
         outstanding=frozenset(one.node.name for one in places if _is_outstanding(one)),
         ordered=frozenset(one.node.name for one in places if _is_ordered(one, seen)),
+        owed=_owed(places, memory, now),
     )
 
 
@@ -200,27 +206,45 @@ def _begun(nodes: Iterable[Node], have: Collection[str], memory: Memory, now: fl
     return {name: one for name, one in known.items() if name in have or memory.began.get(name) == one}
 
 
-def _with_first(places: Sequence[Place], memory: Memory, now: float, *, stand_still: bool) -> tuple[Memory, bool]:
-    """And whether control nodes let them go first still. stand_still: nobody gets a turn, for no fault of theirs."""
+def _came(places: Iterable[Place], seen: Situation, memory: Memory, now: float) -> dict[str, tuple[Minor, float]]:
+    """Whatever they say afterwards: who ends its turn and then wants another one has had its own."""
+    minor = minor_of(seen.lowest)
+    known = {name: one for name, one in memory.came.items() if seen.moves and one[0] == minor}
+    have = (one.node for one in places if one.standing is Standing.HAS_TURN and not one.node.control)
+    return {node.name: (minor, now) for node in have if seen.moves} | known
+
+
+def _with_first(places: Sequence[Place], seen: Situation, memory: Memory, now: float) -> tuple[Memory, bool]:
+    """And whether control nodes let them go first still. No time counts in which nobody gets a turn."""
     control = [one for one in places if one.node.control and one.standing is Standing.WAITS]
     workers = [one for one in places if not one.node.control]
     first = frozenset(one.node.name for one in workers if any(one.comes_before(other) for other in control))
-    if stand_still or not control:
+    if seen.paused or seen.moves or not control:
         return replace(memory, first=None), True
+    wanted = _wanted_of_control_nodes(seen)
+    before = memory.first if memory.first is not None and memory.first.revision == wanted else None
     if not first:  # those that have ended count once, also where they have yet to change again
-        kept = None if memory.first is None else memory.first.looked_at(first, now)
-        return replace(memory, first=kept), True
-    lacking = (memory.first or Lacking("", first, now)).looked_at(first, now)
+        return replace(memory, first=None if before is None else before.looked_at(first, now)), True
+    lacking = (before or Lacking(wanted, first, now)).looked_at(first, now)
     drains_for = max(one.node.pool.drain_seconds for one in workers)
     return replace(memory, first=lacking), now - lacking.since < HELD_SECONDS + drains_for
+
+
+def _wanted_of_control_nodes(seen: Situation) -> str:
+    """Where that changes, workers go first for the time that they have, again. By no worker's request: it says itself
+    what its base is."""
+    requests = [seen.request(node) for node in seen.nodes if node.control]
+    return " ".join(sorted({orders.made(one, 1).id for one in requests if one is not None}))
 
 
 # --- whose turn it is --------------------------------------------------------------------------------------------
 
 
-def _in_order(place: Place) -> tuple[bool, int, int, str]:
-    """Who has had fewer orders goes first: a node that wants another one all the time is not always the first."""
-    return not place.replaces, place.node.pool.order, place.number, place.node.name
+def _in_order(place: Place, memory: Memory) -> tuple[bool, int, bool, int, str]:
+    """Who has had fewer orders goes first: a node that wants another one all the time is not always the first. On the
+    way down nobody gets a second turn before all others have had one, however few orders they ever had."""
+    node = place.node
+    return not place.replaces, node.pool.order, node.name in memory.came, place.number, node.name
 
 
 def _against(place: Place, beside: Beside, seen: Situation, *, held: bool) -> str:
@@ -268,7 +292,17 @@ def _against_drain(place: Place, beside: Beside, seen: Situation) -> str:
 def _against_control_node(place: Place, others: Sequence[Place], seen: Situation) -> str:
     if turns := [one for one in others if one.standing is Standing.HAS_TURN]:
         return f"control node {_names(turns)} has its turn"
+    if _serves_for_both(place, others):
+        return seen.busy
     return not_serving([one.node for one in others], goes_down=place.goes_down) or seen.busy
+
+
+def _serves_for_both(place: Place, others: Sequence[Place]) -> bool:
+    """Of two, on the way down: where the other one has nothing to change any more, so that nothing would make it serve.
+    It is Ready: that the quorum of etcd wants both members is so whatever it serves."""
+    if not place.goes_down or place.node.serves is not True or len(others) != 1:
+        return False
+    return others[0].node.ready and others[0].standing in (Standing.DONE, Standing.STAYS)
 
 
 def _names(places: Iterable[Place]) -> str:
@@ -309,14 +343,28 @@ def _progress(places: Sequence[Place]) -> dict[str, Progress]:
 
 
 def _said(place: Place) -> str:
-    """Only control nodes are trusted with words."""
-    node = place.node
-    return node.report.why if place.under_way and node.control and node.report is not None else ""
+    """Only control nodes are trusted with words. What one said of the order before is no word about this one."""
+    node, order = place.node, place.node.order
+    if not place.under_way or not node.control:
+        return ""
+    if order is not None and (node.report is None or node.report.number < order.number):
+        return "its agent has not taken the order up"
+    return "" if node.report is None else node.report.why
 
 
 def _is_outstanding(place: Place) -> bool:
     kept = place.node.away or place.late or (place.stopped and not place.under_way)
     return place.standing in (Standing.WAITS, Standing.HAS_TURN) and not kept
+
+
+def _owed(places: Iterable[Place], memory: Memory, now: float) -> frozenset[str]:
+    """Each worker's first turn keeps others waiting once: so this ends, whatever they say."""
+    workers = {one.node.name: one for one in places if not one.node.control}
+    began = {name: since for name, (_, since) in memory.came.items() if name in workers}
+    have = {name for name, since in began.items() if now - since < time_of(workers[name].node)}
+    wait = {name for name, one in workers.items() if name not in began and not one.node.away}
+    asks = {name for name, one in workers.items() if one.standing in (Standing.WAITS, Standing.HAS_TURN)}
+    return frozenset(asks & (have | wait)) if have else frozenset()
 
 
 def _is_ordered(place: Place, seen: Situation) -> bool:

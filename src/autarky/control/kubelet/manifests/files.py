@@ -68,8 +68,6 @@ SCRIPT_PATH = f"{places.BIN}/kubelet-slots"
 
 IMAGE, IMAGE_PATH = "autarky.dev/kubelet", "/usr/local/bin/kubelet"
 """The repository of the images that a kubelet comes in (the tag is its version), and where it is in one."""
-RUNTIME_IMAGE = "autarky.dev/container-runtime"
-"""The repository of those that RUNTIME comes in, beside where a kubelet would be."""
 
 LIMIT = 90
 """Seconds for a proof, as asked for: with the way back 120 at most."""

@@ -8,13 +8,13 @@ machine's counts as not there.
 
 pod: the uid of the DaemonSet's pod; try: the number of this start of its kubelet, higher than that of any before;
 version: of the kubelet in its image; state: `State`; behind: whether the host's kubelet waits for the lock, `yes` or
-`no`, `gone` where it exits whenever it is started, empty where nobody has looked; verdict: `Verdict`, of that try of
-that pod and no other; uptime: whole seconds of /proc/uptime. A file of the supervisor's that is older than
-STALE_SECONDS is that of one that has ended.
+`no` (it may have it), `gone` where it did not run and has not come to the lock since, as where it exits whenever it is
+started, empty where nobody has looked; verdict: `Verdict`, of that try of that pod and no other; uptime: whole seconds
+of /proc/uptime. A file of the supervisor's that is older than STALE_SECONDS is that of one that has ended.
 
 While the host's kubelet does not wait behind the pod's, autarky ends that for nothing but its pod's end: the node would
 have none. (A pod that is deleted or replaced ends all that is in it.) For the same reason the pod's starts without the
-host's where that exits whenever it is started.
+host's where that exits whenever it is started, and before what is ordered of that.
 
 The lock (`files.LOCK`): each of the two kubelets takes it before it touches anything, and waits for it inside itself.
 Neither is made to exit when somebody opens the file (--exit-on-lock-contention): any reader could then end a kubelet.

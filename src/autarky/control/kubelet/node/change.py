@@ -20,8 +20,8 @@ from typing import ClassVar
 from autarky.control.base.controller import Controller
 from autarky.control.base.pending_events import PendingEvents
 from autarky.control.common.shapes import plain
+from autarky.control.kubelet.decide import hosted, own, proof
 from autarky.control.kubelet.decide import order as orders
-from autarky.control.kubelet.decide import own, proof
 from autarky.control.kubelet.decide import report as reports
 from autarky.control.kubelet.decide.observed import (
     Asked,
@@ -166,9 +166,12 @@ class KubeletChange(Controller):
         return Staged(trouble=trouble, full=full, free=free)
 
     def _is_all_there_is(self) -> bool:
-        """Whether a hosted kubelet is, which a trial of the host's would end. OSError."""
-        one = HostedFiles(self.files).read(self.boot(), self.uptime())
-        return one is not None and one.is_all_there_is
+        """Whether a hosted kubelet is, which a trial of the host's would end, or is to be in a moment. OSError."""
+        disk, boot, node = HostedFiles(self.files), self.boot() or "", self.own_node()
+        one = disk.read(boot, self.uptime())
+        if one is None or node is None:
+            return one is not None and one.is_all_there_is
+        return one.is_all_there_is or hosted.starts_first(one, disk.verdict_on(one, boot), node["metadata"])
 
     async def _healthy(self) -> bool | None:
         port = self.files.health_port()

@@ -8,6 +8,7 @@ Evictions go through the API, which keeps to the disruption budgets; a refused o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,15 +32,17 @@ _REJECTS = ("NodeAffinity", "UnexpectedAdmissionError")
 _PRESSURE = "The node was low on resource"
 """Reasons of the kubelet's admission (Kubernetes pkg/kubelet/lifecycle/predicate.go), and how its eviction manager's
 message begins where the node is the reason (pkg/kubelet/eviction/helpers.go)."""
+_LARGE = 256 * 2**10
+"""Characters. Of a larger pod there may be no room for a status in what etcd takes at once (1.5 MiB)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnPod:
     """uid: as the API has it; runtime_uid: as the container runtime does, which for a static pod is that of its
-    manifest. living: it has not ended, and is not being deleted. ends_itself: it can end its own sandbox, which its
-    containers share a process namespace with, or which is a machine of its own (a runtime class). moves: a drain evicts
-    it: somebody makes another one, and not on this node. rejected: it has failed since a kubelet would not have it;
-    evicted: since its node was low on something."""
+    manifest. living: it has not ended, and is not being deleted, as the API has it. ends_itself: it can end, or end its
+    own sandbox, with no kubelet to blame, and perhaps without the API's knowing. moves: a drain evicts it: somebody
+    makes another one, and not on this node. rejected: it has failed since a kubelet would not have it; evicted: since
+    its node was low on something."""
 
     namespace: str
     name: str
@@ -51,6 +54,11 @@ class OwnPod:
     going: bool
     rejected: bool = False
     evicted: bool = False
+
+    @property
+    def is_evidence(self) -> bool:
+        """Whether a kubelet is to blame where its sandbox is gone."""
+        return self.living and not self.ends_itself
 
 
 async def own_pods(kube: Kube, node: str) -> list[OwnPod]:
@@ -76,12 +84,21 @@ def _own(pod: Object) -> OwnPod:
         uid=uid,
         runtime_uid=text(mapping(meta.get("annotations")).get(MIRROR)) if static else uid,
         living=not going and not has_ended(pod),
-        ends_itself=any(spec.get(key) for key in ("hostPID", "shareProcessNamespace", "runtimeClassName")),
+        ends_itself=_ends_itself(spec) or len(json.dumps(pod)) > _LARGE,
         moves=replaced and not static and not has_ended(pod) and not _comes_back(spec) and not _guards_etcd(pod),
         going=going,
         rejected=_is_rejected(mapping(pod.get("status"))),
         evicted=_is_evicted(mapping(pod.get("status"))),
     )
+
+
+def _ends_itself(spec: Object) -> bool:
+    """Its containers share a process namespace with its sandbox, or that is a machine of its own (a runtime class); or
+    it ends in time, or since something in it is not always started again."""
+    containers = [*items(spec.get("containers")), *items(spec.get("initContainers"))]
+    policies = {text(one.get("restartPolicy")) for one in (spec, *map(mapping, containers))}
+    how = ("hostPID", "shareProcessNamespace", "runtimeClassName", "activeDeadlineSeconds")
+    return any(spec.get(key) for key in how) or not policies <= {"", "Always"}
 
 
 def _guards_etcd(pod: Object) -> bool:

@@ -1,17 +1,18 @@
 """What the agent asks of the API, the runtime and its kubelet when it decides about a change of the latter.
 
 Evidence that a change has harmed pods are the sandboxes that were ready before it, of pods that lived then in the API,
-and could not have ended them by themselves: a tenant whose pod does that (its containers share the process namespace,
-or it is a machine of its own) could otherwise send each kubelet back, for ever. They are noted by the uid that the API
-has given their pod, which nobody can choose: a static pod whose mirror was made again is another one.
+and could not have ended by themselves: a tenant whose pod does that could otherwise send each kubelet back, each time.
+The API's phase alone does not say so of one that is padded until its status cannot be written any more. They are noted
+by the uid that the API has given their pod, which nobody can choose: a static pod whose mirror was made again is
+another one.
 
 Contract: before the script is asked, what cannot be read raises (`live`), and nothing begins. During a trial nothing
 raises (`proof`), and each look has an end that leaves time to stop the script's clock.
 
-Danger: tenants put any number of pods on a node, of any size, and could make a look at all of them last for ever. So
+Danger: tenants put any number of pods on a node, of any size, and could make a look at all of them never end. So
 whether the API answers is asked of two small objects, and a trial looks only at the pods that were noted before it, of
-which a kubelet has as many as it takes: first at those whose sandbox is gone, and at none again that has ended, which
-is final; at those that run for RUNNING_SECONDS, each time at others first.
+which a kubelet has as many as it takes: first at those whose sandbox is gone, and at none again that is no evidence any
+more, which is final; at those that run for RUNNING_SECONDS, each time at others first.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class Observing:
     _first_beat: tuple[str, str] = ("", "")
     """The first one that was seen in the trial of an order: it may be from before the switch."""
     _over: dict[str, OwnPod | None] = field(default_factory=dict)
-    """Those pods that have ended, go, or are gone, by uid, which is never given again: of the present trial's."""
+    """Those pods that have ended or can do so, go, or are gone, by uid, which is never given again: of the present
+    trial's."""
     _looked_at: dict[str, float] = field(default_factory=dict)
     """When the others were looked at last, by the loop's clock."""
 
@@ -124,7 +126,7 @@ class Observing:
             ready=api.node is not None and is_ready(api.node),
             version=kubelet_of(api.node),
             sandboxes=ran.sandboxes,
-            living=None if ran.pods is None else ran.uids(lambda pod: pod.living),
+            living=None if ran.pods is None else ran.uids(lambda pod: pod.is_evidence),
             rejected=ran.uids(lambda pod: pod.rejected),
             evicted=ran.uids(lambda pod: pod.evicted),
         )
@@ -165,14 +167,14 @@ class Observing:
         return _Ran(ready, {**living, **self._over} if is_known else None)
 
     async def _read(self, uids: Collection[str], before: Before, end: float) -> dict[str, OwnPod | None]:
-        """Those that live, as many as there is time for: first those that nobody has looked at for longest."""
+        """Those that are evidence, as many as there is time for: first those that nobody has looked at for longest."""
         clock, living = asyncio.get_running_loop().time, dict[str, OwnPod | None]()
         try:
             async with asyncio.timeout_at(end):
                 for uid in sorted(uids, key=lambda uid: self._looked_at.get(uid, 0.0)):
                     self._looked_at[uid] = clock()
                     pod = await self._pod(uid, before.pods.get(uid, ""))
-                    (living if pod is not None and pod.living else self._over)[uid] = pod
+                    (living if pod is not None and pod.is_evidence else self._over)[uid] = pod
         except (AutarkyError, TimeoutError):
             pass
         return living
@@ -193,7 +195,7 @@ def _is_within(beat: str, own: tuple[float, float] | None) -> bool:
 
 def evidence(sandboxes: Iterable[Sandbox], pods: Iterable[OwnPod]) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """(Sandbox → the uid of its pod in the API, that uid → its namespace/name); see the module's docstring."""
-    counts = {(one.namespace, one.name, one.runtime_uid): one for one in pods if one.living and not one.ends_itself}
+    counts = {(one.namespace, one.name, one.runtime_uid): one for one in pods if one.is_evidence}
     keys = {one.id: (one.namespace, one.name, one.uid) for one in sandboxes if one.ready}
     found = {sandbox: counts[key] for sandbox, key in keys.items() if key in counts and counts[key].uid}
     return (

@@ -96,7 +96,7 @@ class HostedKubelets(ClusterController):
         self._memory, self.waits, self._refused = decision.memory, dict(decision.waits), False
         self.failed = {name: said.why or "it does not say why" for name, said in decision.failed.items()}
         self.behind = self._behind(plane, found.lowest) if hosted else ""
-        self.kubelets.hosted = telling.hosted(self.behind, self.failed, self.waits)
+        self.kubelets.hosted = telling.hosted(self.behind, self.failed, self.waits, control_nodes(view))
         await self._tell_of_failures(plane, decision)
         try:
             await self._act(decision)

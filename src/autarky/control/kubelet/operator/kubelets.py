@@ -109,7 +109,7 @@ class Kubelets(ClusterController):
             self._told = Told(trouble=trouble)
             self.tell(f"no kubelet is changed: {trouble}")
         else:
-            self._told = telling.told(decision, said) if telling.is_used(plane) else None
+            self._told = telling.told(decision, said, control_nodes(view)) if telling.is_used(plane) else None
             self.decision, self.seen = decision, seen
         await self._tell_of_ends(plane, seen)
         await self._act(decision)

@@ -212,6 +212,37 @@ def test_an_order_that_has_ended_is_in_nobodys_way():
     assert decide(metadata=ORDERED, disk=replace(DISK, last=FINAL), live=replace(LIVE, metadata=ORDERED)).verdict
 
 
+def test_an_order_waits_for_it_where_the_hosts_does_not_run():
+    """The node has no kubelet, and a trial of the host's would be the only one to come."""
+    ordered: dict[str, Any] = {"metadata": ORDERED, "live": replace(LIVE, metadata=ORDERED)}
+    there, gone = one(alone=True), one(alone=True, only=True)
+    assert decide(hosted=gone, metadata=ORDERED).look
+    assert decide(hosted=gone, **ordered).verdict is Verdict.MAY
+    assert decide(hosted=there, **ordered).verdict is None
+    for begun in ({"ask": ORDER.id}, {"trial": Trial(ORDER.id, Phase.FORTH)}):
+        assert decide(hosted=gone, disk=replace(DISK, **begun), **ordered).verdict is None
+    elsewhere = {"annotations": {**ORDERED["annotations"], TURN: OTHER_POD}}
+    assert decide(hosted=gone, live=replace(LIVE, metadata=elsewhere)).verdict is None
+
+
+@pytest.mark.parametrize(
+    ("waits", "said", "turn", "starts_first"),
+    [
+        (one(alone=True, only=True), None, POD, True),
+        (one(alone=True, only=True), Verdict.MAY, POD, True),
+        (one(alone=True), Verdict.MAY, POD, False),
+        (one(), None, POD, False),
+        # it would wait for the end of the order, or does not start at all
+        (one(alone=True, only=True), None, OTHER_POD, False),
+        (one(alone=True, only=True), None, "", False),
+        (one(alone=True, only=True), Verdict.STAY, POD, False),
+        (one(State.AWAY, alone=True, only=True), None, POD, False),
+    ],
+)
+def test_what_is_ordered_waits_only_for_one_that_starts(waits, said, turn, starts_first):
+    assert hosted.starts_first(waits, said, {"annotations": {TURN: turn}}) is starts_first
+
+
 @pytest.mark.parametrize("changes", [{"plane": plane(V38)}, {"live": replace(LIVE, plane=plane(selfHosted="1-4"))}])
 def test_one_that_is_not_allowed_stays(changes):
     decision = decide(**changes)
@@ -434,7 +465,7 @@ disks = st.sampled_from(
 )
 seens = st.builds(
     Seen,
-    hosted=st.builds(one, st.sampled_from(State), number=st.integers(1, 3)),
+    hosted=st.builds(one, st.sampled_from(State), number=st.integers(1, 3), only=st.booleans()),
     boot=st.just("b1"),
     uptime=st.integers(1000, 9000),
     notes=notes,
@@ -490,7 +521,7 @@ def assert_may_start(seen: Seen, decision: Decision) -> None:
     assert allowed(live.plane, live.metadata, given.version).may is True
     assert live.metadata["annotations"][TURN] == given.pod
     assert (disk.ask, disk.trial, seen.others) == ("", None, frozenset())
-    assert disk.last is not None or live.metadata != ORDERED
+    assert disk.last is not None or live.metadata != ORDERED or given.only
     assert decision.notes is not None
     noted = decision.notes.allowed
     assert (noted.pod, noted.number, noted.boot, noted.before) == (given.pod, given.number, "b1", live.before)

@@ -74,6 +74,16 @@ def test_what_is_missing_is_said_and_it_is_never_good(changes, missing):
     assert missing in decision.sentence
 
 
+def test_pods_are_called_by_their_names_where_these_were_noted():
+    named = replace(BEFORE, pods={"u1": "shop/web"})
+    sentence = after(5 * PROVEN_SECONDS, replace(WELL, sandboxes=frozenset()), named).sentence
+    assert "the sandbox of shop/web, u2 is gone" in sentence
+    may_have = replace(WELL, sandboxes=frozenset({"s2"}))
+    assert "the sandbox of shop/web is gone: it may have" in after(1, may_have, named).sentence
+    refused = replace(WELL, rejected=frozenset({"u1"}))
+    assert "no room for shop/web" in after(1, refused, named).sentence
+
+
 def test_a_pod_that_has_ended_or_is_deleted_is_not_blamed_on_the_kubelet():
     seen = replace(WELL, sandboxes=frozenset({"s1"}), living=frozenset({"u1"}))
     assert after(PROVEN_SECONDS, seen).verdict is Verdict.GOOD

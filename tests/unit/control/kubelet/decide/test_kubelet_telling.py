@@ -76,6 +76,26 @@ def test_no_list_of_nodes_and_no_text_grows():
     assert len(found.changing) <= MOST_NAMED
 
 
+def test_control_nodes_are_named_first_and_the_rest_is_counted():
+    """However many workers say that theirs have failed."""
+    workers = [f"a{number}" for number in range(1, 7)]
+    control = {"z-cp1"}
+    failed = [ordered(replace(node("c1"), name="z-cp1"), State.WENT_BACK, why="no pods")]
+    failed += [ordered(node(name), State.REFUSED, why="a lie") for name in workers]
+    found = told(turns(*failed, node("w1"), node("w2")), dict.fromkeys([*workers, "z-cp1"], "no base"), control)
+    assert list(found.failed) == ["z-cp1", "a1", "a2", "a3", "a4"]
+    assert next(iter(found.said)) == "z-cp1"
+    assert (found.more["failed"], found.more["said"]) == (2, 2)
+    assert "z-cp1 failed: no pods; a1 failed: a lie" in sentence(found)
+    assert "and 2 more failed" in sentence(found)
+    changing = [ordered(one, State.PROVING) for one in (*map(node, workers), replace(node("c1"), name="z-cp1"))]
+    found = told(turns(*changing), {}, control)
+    assert (found.changing, found.more) == (("z-cp1", "a1", "a2", "a3", "a4"), {"changing": 2})
+    of_hosted = hosted("", dict.fromkeys([*workers, "z-cp1"], "it exits"), {}, control)
+    assert (next(iter(of_hosted.failed)), of_hosted.more) == ("z-cp1", {"failed": 2})
+    assert sentence(Told(hosted=of_hosted)).endswith("; and 2 more hosted ones failed")
+
+
 def test_what_is_in_the_way_is_named_before_what_nobody_asks_for():
     said = {**{f"a{number}": NOT_FOLLOWED for number in range(9)}, "z": "no base"}
     assert "z" in told(turns(node("w1", V37)), said).said
@@ -105,7 +125,8 @@ def test_a_cluster_uses_it_that_asks_for_something(spec, used):
         failed=REASONS,
         waits=REASONS,
         said=REASONS,
-        hosted=st.builds(Hosted, st.just("") | TEXT, REASONS, REASONS),
+        hosted=st.builds(Hosted, st.just("") | TEXT, REASONS, REASONS, st.just({}) | st.just({"waits": 7})),
+        more=st.dictionaries(st.sampled_from(["changing", "failed", "waits", "said"]), st.integers(1, 10**6)),
     )
 )
 def test_what_is_written_is_read(found):
@@ -121,7 +142,7 @@ def test_trouble_is_all_there_is():
 def test_reading_never_raises_and_what_is_read_is_small(said):
     found = read(of_plane(said))
     assert found is None or read(of_plane(status(found))) == found
-    for key in ("pools", "changing", "failed", "waits", "said", "trouble", "hosted"):
+    for key in ("pools", "changing", "failed", "waits", "said", "trouble", "hosted", "more"):
         found = read(of_plane({key: said}))
         assert found is not None
         assert len(str(found)) < 200_000

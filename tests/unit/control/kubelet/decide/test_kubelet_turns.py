@@ -213,6 +213,19 @@ def test_on_the_way_down_one_that_does_not_serve_keeps_no_other_one_while_most_d
     assert given(turns(patch, node("c2", V36, V36), c3, lowest=V36)) == [], "nor is it so else"
 
 
+@pytest.mark.parametrize("serves", [False, None])
+def test_of_two_on_the_way_down_one_that_serves_itself_goes_beside_one_that_does_not(serves):
+    """The quorum of etcd wants both either way."""
+    silent = node("c2", V36, V36, serves=serves)
+    assert given(turns(down("c1"), silent, lowest=V36, moves=True)) == ["c1"]
+    assert given(turns(down("c1", serves=serves), silent, lowest=V36, moves=True)) == []
+    assert given(turns(down("c1"), silent, lowest=V36, moves=True, busy="etcd changes")) == []
+    for unknown in (replace(silent, ready=False), replace(silent, ready=False, away=True)):
+        assert given(turns(down("c1"), unknown, lowest=V36, moves=True)) == [], "its machine may be off"
+    two = [silent, node("c3", V36, V36, serves=serves)]
+    assert given(turns(down("c1"), *two, lowest=V36, moves=True)) == []
+
+
 def test_nor_while_something_else_is_at_work_on_the_control_plane():
     decision = turns(node("w1"), busy="a member of etcd changes")
     assert given(decision) == ["w1"]

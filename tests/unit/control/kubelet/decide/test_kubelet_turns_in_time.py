@@ -10,7 +10,7 @@ import pytest
 from autarky.control.kubelet.decide.order import MOST_NUMBER, Target, made
 from autarky.control.kubelet.decide.pools import Drain
 from autarky.control.kubelet.decide.report import Report, State
-from autarky.control.kubelet.decide.standing import HELD_SECONDS, LATE_SECONDS, Memory, Node
+from autarky.control.kubelet.decide.standing import HELD_SECONDS, LATE_SECONDS, STEADY_SECONDS, Memory, Node
 from autarky.model.versions import Version
 from unit.control.kubelet.decide.turns_scene import (
     FAILED,
@@ -285,6 +285,38 @@ def test_a_worker_that_ends_and_then_wants_something_else_holds_up_no_second_con
     memory = turns(node("w1", V37), done, ordered(node("c2"), State.PROVING), waits[1], memory=decision.memory).memory
     both = [done, ordered(node("c2"), State.DONE)]
     assert given(turns(node("w1", ready=False), *both, waits[1], memory=memory, now=2 * limit + 20)) == ["c3"]
+
+
+def other_config(one: Node) -> Node:
+    assert one.wanted is not None
+    return replace(one, wanted=replace(one.wanted, config={"maxPods": 50}))
+
+
+def test_control_nodes_let_workers_go_first_again_when_another_change_is_wanted():
+    """Also after one of them was off for so long that the others have let workers go first for long enough."""
+    off = node("c3", ready=False, away=True)
+    done = [ordered(node(name), State.DONE) for name in ("w1", "c1", "c2")]
+    memory = turns(node("w1"), node("c1"), node("c2"), off, now=0.0).memory
+    now = 100.0 + 2 * HELD_SECONDS
+    for second in (50.0, 50.0 + STEADY_SECONDS, now):
+        memory = turns(*done, off, memory=memory, now=second).memory
+    changed = [other_config(one) for one in (*done, off)]
+    decision = turns(*changed, memory=memory, now=now)
+    assert given(decision) == ["w1"]
+    late = now + HELD_SECONDS + WORKERS.drain_seconds
+    stuck = [replace(changed[0], ready=False), *changed[1:]]
+    memory = turns(*stuck, memory=memory, now=now).memory
+    assert given(turns(*stuck, memory=memory, now=late)) == ["c1"], "not without end"
+
+
+def test_control_nodes_let_workers_go_first_again_when_what_failed_is_corrected():
+    failed = [ordered(node("w1"), State.DONE), ordered(node("c1"), State.WENT_BACK), node("c2"), node("c3")]
+    memory, now = turns(node("w1"), *failed[1:], now=0.0).memory, 2 * HELD_SECONDS
+    for second in (50.0, 50.0 + STEADY_SECONDS, now):
+        memory = turns(*failed, memory=memory, now=second).memory
+    assert given(turns(*map(other_config, failed), memory=memory, now=now)) == ["w1"]
+    asked = turns(*[replace(failed[0], wanted=target("w1", V36)), *failed[1:]], memory=memory, now=now, asked="again")
+    assert given(asked) == ["w1"]
 
 
 @pytest.mark.parametrize("why", ["paused", "moves"])

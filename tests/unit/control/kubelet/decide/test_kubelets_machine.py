@@ -43,6 +43,7 @@ POOLS = st.sampled_from(
 
 REPLACED, TWO_AT_ONCE = "another order in the middle", "two at once"
 STOPPED, SPARED, PASSED = "one stops others", "a failed worker stops nobody", "down without a worker"
+REFUSED = "one was refused"
 
 
 def says(state: State, **more: Any) -> Callable[[Object], Report]:
@@ -358,6 +359,8 @@ class Kubelets(RuleBasedStateMachine):
     def machines(self) -> list[Machine]:
         found = [*self.world.machines.values()] if hasattr(self, "world") else []
         for one in found:
+            said = report.read(one.node["metadata"]) if one.lies is None and not one.lied else None
+            self.ways[REFUSED] += said is not None and said.state is State.REFUSED and said.order in one.ordered
             for name, outcome in one.results.items():
                 if not self.seen_results[name]:
                     self.seen_results[name] += 1
@@ -396,6 +399,7 @@ class Kubelets(RuleBasedStateMachine):
 
 
 def test_kubelets(seed: str) -> None:
-    ways = ("good", "back", REPLACED, TWO_AT_ONCE, STOPPED)
+    """SPARED and PASSED are too rare to be demanded of each run: `test_kubelets_of_clusters` goes these ways."""
+    ways = ("good", "back", REPLACED, TWO_AT_ONCE, STOPPED, REFUSED)
     usual = settings(max_examples=25, stateful_step_count=30, deadline=None)
     run_until_all_ways_are_gone(Kubelets, Kubelets.ways, ways, usual, seed)

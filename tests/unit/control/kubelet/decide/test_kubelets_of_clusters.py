@@ -11,7 +11,7 @@ from autarky.control.kubelet.decide.report import State
 from autarky.model.versions import Version
 from unit.control.kubelet.decide.simulated import World, world
 from unit.control.kubelet.decide.simulated_node import MOST_SECONDS, V36, V36_5, V37
-from unit.control.kubelet.decide.test_kubelets_machine import LIARS
+from unit.control.kubelet.decide.test_kubelets_machine import LIARS, says
 
 
 def want(found: World, version: Version) -> None:
@@ -176,6 +176,29 @@ def test_a_worker_that_cannot_go_down_is_passed_over_only_when_it_has_been_waite
     found.machines["w3"].harmful.clear()
     found.plane["metadata"]["asked"] = "1"
     until(found, lambda: versions(found) == {V36})
+
+
+@pytest.mark.parametrize(("how", "state"), [("broken", State.WENT_BACK), ("full", State.REFUSED)])
+def test_a_worker_that_fails_first_on_the_way_down_stops_nobody(how, state):
+    found = world(3, 3, version=V37)
+    first = found.machines["w1"]
+    first.full, first.broken = how == "full", {V36} if how == "broken" else set()
+    want(found, V36)
+    until(found, lambda: first.report is not None and first.report.state is state)
+    assert not found.machines["w3"].ordered, "it comes after that"
+    until(found, lambda: found.plane["status"] == {"version": str(V36)}, 2 * LAGS_SECONDS)
+    assert {name for name, one in found.machines.items() if one.runs == V37} == {"w1"} == found.passed
+
+
+def test_two_workers_that_never_end_keep_no_other_one_above_the_api_servers():
+    """By when they have lost their turns, nobody has come down for so long that workers are passed over."""
+    found = world(1, 5, version=V37)
+    for name in ("w1", "w2"):
+        found.machines[name].lies = says(State.PROVING)
+    want(found, V36)
+    until(found, lambda: found.plane["status"] == {"version": str(V36)}, 3 * LAGS_SECONDS)
+    assert found.passed <= {"w1", "w2"}
+    assert {one.runs for one in found.machines.values() if one.lies is None} == {V36}
 
 
 def test_a_worker_that_is_off_is_passed_over_and_follows():
