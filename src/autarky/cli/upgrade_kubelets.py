@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from autarky.control.common.shapes import MOST_NAMED, condition, mapping, plain, within
+from autarky.control.common.shapes import MOST_NAMED, condition, mapping, name_of
 from autarky.control.kubelet.decide import hosted, telling
 from autarky.control.kubelet.decide.hosted_report import Report, State, read
 from autarky.control.kubelet.decide.wanted import is_hosted
 from autarky.control.status.decide import KUBELETS_CURRENT
+from autarky.control.upgrade.decide.checks_of_nodes import is_control_node
 from autarky.phases.hosted_kubelets import followed_version
 from autarky.ports import Object
 from autarky.status import kubelets
@@ -61,6 +62,7 @@ def sentences(plane: Object, nodes: Sequence[Object] = ()) -> Iterator[str]:
     yield from (f"kubelet of {node} failed: {why}" for node, why in found.failed.items())
     yield from (f"kubelet of {node} waits: {why}" for node, why in found.waits.items() if node not in found.failed)
     yield from (f"kubelet of {node}: {why}" for node, why in found.said.items())
+    yield from (f"kubelets: {line}" for line in telling.not_named(found))
     if is_hosted(plane):
         yield from _of_hosted(plane, nodes, found.hosted)
 
@@ -84,8 +86,9 @@ def _of_hosted(plane: Object, nodes: Sequence[Object], told: telling.Hosted) -> 
     yield f"hosted kubelets: {count['inForce']} of {count['total']} are in force{version}"
     if told.behind:
         yield told.behind
-    said = {plain(within(node, "metadata", "name")): read(mapping(node.get("metadata"))) for node in nodes}
-    rest = {name: line for name, one in sorted(said.items()) if (line := _line(one, told.waits.get(name, "")))}
+    control_first = sorted(nodes, key=lambda node: (not is_control_node(node), name_of(node)))
+    said = {name_of(node): read(mapping(node.get("metadata"))) for node in control_first}
+    rest = {name: line for name, one in said.items() if (line := _line(one, told.waits.get(name, "")))}
     yield from (f"kubelet of {name}: {line}" for name, line in islice(rest.items(), MOST_NAMED))
     if len(rest) > MOST_NAMED:
         yield f"and {len(rest) - MOST_NAMED} more hosted kubelets"

@@ -15,15 +15,19 @@ import re
 from collections.abc import Awaitable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TypeVar
 
 from autarky.control.common.shapes import labels_of, within
+from autarky.control.control_nodes.decide import recorded
+from autarky.control.control_nodes.manifests import RECORD
+from autarky.control.etcd.manifests.members import KIND as ETCD_MEMBER
 from autarky.control.upgrade.decide import checks_of_apis, checks_of_webhooks, commands, configuration_files
 from autarky.control.upgrade.decide.checks import Requested, Seen, Source, Stored
 from autarky.control.upgrade.decide.observed import File, Service
 from autarky.control.upgrade.decide.steps import ORDER
 from autarky.control.upgrade.decide.surface import Resource
-from autarky.errors import AutarkyError
+from autarky.errors import ApiError, AutarkyError
 from autarky.model.components import COMPONENTS
 from autarky.model.versions import Version
 from autarky.ports import Kube, Object
@@ -57,6 +61,7 @@ async def observe(kube: Kube, runs: Version, wanted: Version) -> Seen:
 
         plane = look(Source.PLANE, kube.get(API_VERSION, "ControlPlane", CONTROL_PLANE), None)
         nodes = look(Source.NODES, kube.list("v1", "Node"), [])
+        control_nodes = look(Source.CONTROL_NODES, _control_nodes(kube), frozenset[str]())
         workloads = look(Source.WORKLOADS, _workloads(kube), dict[str, Object]())
         files = look(Source.FILES, _files(kube, workloads, runs), [])
         webhooks = look(Source.WEBHOOKS, _webhooks(kube), _Webhooks())
@@ -70,6 +75,7 @@ async def observe(kube: Kube, runs: Version, wanted: Version) -> Seen:
         plane=plane.result(),
         nodes=nodes.result(),
         workloads=workloads.result(),
+        control_nodes=control_nodes.result(),
         files=files.result(),
         webhooks=hooks.configurations,
         services=hooks.services,
@@ -91,6 +97,17 @@ async def _look(unseen: dict[Source, str], source: Source, work: Awaitable[T], o
     except AutarkyError as error:
         unseen[source] = str(error)
     return otherwise
+
+
+async def _control_nodes(kube: Kube) -> frozenset[str]:
+    records = recorded.records(await kube.get("v1", "ConfigMap", RECORD, SYSTEM))
+    try:
+        members = await kube.list(API_VERSION, ETCD_MEMBER)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        members = []  # the API serves none
+    return recorded.control_nodes(records, members)
 
 
 async def _workloads(kube: Kube) -> dict[str, Object]:

@@ -10,6 +10,7 @@ import pytest
 from autarky.control.slots.decide.report import ANNOTATION
 from autarky.control.upgrade.decide.checks import on_the_way_back
 from autarky.control.upgrade.decide.checks_of_nodes import MOST_LISTED, MOST_NAMES
+from autarky.control.upgrade.decide.observed import Source
 from autarky.control.upgrade.decide.reported import IMAGES_PLACED_UNTIL, not_placed, placed
 from autarky.control.upgrade.decide.steps import ORDER
 from autarky.model.components import API_SERVER, KUBE_PROXY, SCHEDULER
@@ -83,6 +84,22 @@ def test_a_report_that_cannot_be_read_reports_nothing(odd: Any) -> None:
     node = a_node("n1")
     node["metadata"]["annotations"][ANNOTATION] = odd
     assert [one.name for one in found(nodes=[node])] == ["standbys"] * 3
+
+
+# --- control nodes without a Node ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wanted", [WANTED, Version(1, 35, 4)])
+def test_no_other_minor_while_a_control_node_is_gone_that_may_come_back(wanted: Version) -> None:
+    [one] = [one for one in found(control_nodes=frozenset({"n1", "n7", "n8"}), wanted=wanted) if one.name == "health"]
+    said = "n7, n8 may come back as it was (rules 4 and 11): its Node is gone, and it was not removed"
+    assert short(one) == ("health", said, False)
+    assert one.fix == "`autarky node remove n7`, or switch it on"
+    assert on_the_way_back([one])[0].warning
+    within = found(control_nodes=frozenset({"n1", "n7"}), wanted=PATCH)
+    assert within == found(wanted=PATCH)
+    unseen = found(control_nodes=frozenset({"n7"}), nodes=[], unseen={Source.NODES: "no answer"}, wanted=wanted)
+    assert not [one for one in unseen if "n7" in one.sentence], "of no Node anything is known"
 
 
 # --- disks -----------------------------------------------------------------------------------------------

@@ -188,8 +188,29 @@ async def test_a_worker_that_says_that_it_is_above_is_waited_for_only_so_long(
     await passes(scene, 300)
     assert set((await scene.versions()).values()) == {NEW}
     assert (await told(scene)).nodes == ("w1",)
-    await passes(scene, 100)
+    told_of = set[str]()
+    for _ in range(100):
+        await passes(scene, 1)
+        found = reported.read(await scene.plane())
+        told_of |= {found.message} if found is not None else set()
     assert set((await scene.versions()).values()) == {OLD}
+    passed = "not waited for: the kubelets of w1 (rule 4): until they come down, they may be newer than the API servers"
+    assert any(message.endswith(passed) for message in told_of)
+    events = [one for one in await scene.kube.list("v1", "Event") if one["reason"] == "KubeletsPassedOver"]
+    assert [(one["type"], one["message"]) for one in events] == [
+        ("Warning", f"Upgrade to {OLD}: {passed}: `autarky node remove w1`, if it does not come down.")
+    ]
+
+
+async def test_nobody_is_said_to_be_passed_over_where_nobody_is(scene: Scene) -> None:
+    await scene.one_pass()
+    await changes(scene, NEW)
+    await scene.wants(OLD)
+    await passes(scene, 3)
+    await scene.one_pass()
+    await changes(scene, OLD)
+    await until_complete(scene)
+    assert "KubeletsPassedOver" not in {one["reason"] for one in await scene.kube.list("v1", "Event")}
 
 
 async def test_where_kubelets_do_not_follow_a_newer_one_refuses_the_way_down(scene: Scene) -> None:

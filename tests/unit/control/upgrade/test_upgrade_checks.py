@@ -56,6 +56,7 @@ def test_all_findings_come_at_once_and_errors_first() -> None:
     [
         (Source.PLANE, "health", False),
         (Source.NODES, "health", False),
+        (Source.CONTROL_NODES, "health", False),
         (Source.WORKLOADS, "images", False),
         (Source.FILES, "configurations", False),
         (Source.WEBHOOKS, "webhooks", False),

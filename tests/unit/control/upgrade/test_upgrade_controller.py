@@ -485,6 +485,29 @@ async def test_what_a_worker_says_of_its_kubelet_stops_no_plan_in_the_middle(say
         assert set((await scene.versions()).values()) == {OLD}
 
 
+async def test_nor_does_it_keep_an_upgrade_within_the_minor_from_beginning() -> None:
+    async with watched(scene := Scene()):
+        await scene.settles()
+        scene.worker("w1", kubelet="v1.20.0")
+        patched = replace(OLD, patch=OLD.patch + 1)
+        await scene.wants(patched)
+        await until_complete(scene)
+        assert set((await scene.versions()).values()) == {patched}
+
+
+async def test_up_a_minor_it_does_until_that_worker_is_removed() -> None:
+    async with watched(scene := Scene()):
+        await scene.settles()
+        scene.worker("w1", kubelet="v1.20.0")
+        await scene.wants(NEW)
+        for _ in range(5):
+            await scene.one_pass()
+        assert set((await scene.versions()).values()) == {OLD}
+        found = reported.read(await scene.plane())
+        assert found is not None
+        assert (found.state, "node remove w1" in found.message) == (State.REFUSED, True)
+
+
 async def test_another_target_in_the_middle_is_another_plan_that_is_checked() -> None:
     """What a plan itself has made of the cluster is no reason to refuse the corrected one."""
     async with watched(scene := Scene()):

@@ -229,6 +229,27 @@ async def test_so_is_one_whose_node_somebody_has_deleted_and_that_was_not_remove
         assert "upgrade" not in (await scene.plane())["status"]
 
 
+@pytest.mark.parametrize("known", [_member, _record])
+async def test_one_that_is_forgotten_before_the_first_step_has_nothing_changed(known: Callable[..., None]) -> None:
+    """Else the upgrade would stand in its middle. A way back is only warned of it, and within a minor it is nothing."""
+    known(scene := Scene(), there=True)
+    async with watched(scene):
+        await scene.settles()
+        await scene.wants(NEW)
+        for _ in range(50):
+            await scene.one_pass()
+            await scene.settles()
+        assert set((await scene.versions()).values()) == {OLD}
+        found = reported.read(await scene.plane())
+        assert found is not None
+        assert found.state is State.REFUSED
+        assert "n2 may come back as it was (rules 4 and 11)" in found.message
+        assert "`autarky node remove n2`" in found.message
+        await scene.wants(patched := replace(OLD, patch=OLD.patch + 1))
+        await until_complete(scene)
+        assert set((await scene.versions()).values()) == {patched}
+
+
 async def test_no_step_is_taken_while_nobody_knows_who_is_a_control_node() -> None:
     """One whose Node is gone would be missing there."""
     async with watched(scene := Scene()):

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from autarky.control.control_nodes.manifests import RECORD
+from autarky.control.etcd.manifests import members
 from autarky.control.upgrade.decide.checks import Requested, Source, Stored, findings
 from autarky.control.upgrade.decide.steps import ORDER
 from autarky.control.upgrade.observe import BUDGETS_SECONDS, SECONDS, observe
 from autarky.errors import ApiError
 from autarky.model.components import API_SERVER, COMPONENTS, KUBE_PROXY
 from autarky.render.crds import control_plane_crd
+from autarky.render.values import metadata
 from fakes.kube import FakeKube
 from unit.control.upgrade.healthy import RUNS, WANTED, Object, a_node, a_plane, a_workload
 from unit.control.upgrade.test_checks_of_apis import api_service, budget, line
@@ -48,6 +52,7 @@ class Barred(FakeKube):
 
     async def get(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> Object | None:
         await self._pass(kind)
+        await self._pass(f"{kind} {name}")
         return await FakeKube.get(self, api_version, kind, name, namespace)
 
     async def list(self, api_version: str, kind: str, **asked: Any) -> list[Object]:
@@ -153,6 +158,18 @@ async def test_everything_is_read(kube: Barred) -> None:
     assert (await observe(kube, RUNS, RUNS)).stored == []
 
 
+async def test_control_nodes_are_known_by_the_record_and_by_the_members_of_etcd(kube: Barred) -> None:
+    """Also where the API serves none of either."""
+    assert (await observe(kube, RUNS, WANTED)).control_nodes == frozenset()
+    states = {"n1": "made", "n2": "joining", "n3": "odd"}
+    data = {name: json.dumps({"uid": "7", "state": state}) for name, state in states.items()}
+    kube.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(RECORD, "kube-system"), "data": data})
+    kube.put(members.crd())
+    for name, phase in (("n4", "Member"), ("n5", "Removed"), ("n6", None)):
+        kube.put({**members.member(name, "10.0.0.2", present=True), "status": {"phase": phase} if phase else {}})
+    assert (await observe(kube, RUNS, WANTED)).control_nodes == {"n1", "n4", "n6"}
+
+
 async def test_configuration_files_are_read_where_the_workloads_have_them_from(kube: Barred) -> None:
     with_a_config_map(kube, PROXY_FILE)
     with_a_secret(kube, "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources: []\n")
@@ -169,7 +186,7 @@ async def test_a_file_that_is_not_there_is_seen_as_that(kube: Barred) -> None:
     assert [one.missing for one in (await observe(kube, RUNS, WANTED)).files] == [True]
 
 
-@pytest.mark.parametrize(("kind", "put_one"), [("ConfigMap", with_a_config_map), ("Secret", with_a_secret)])
+@pytest.mark.parametrize(("kind", "put_one"), [("ConfigMap conf", with_a_config_map), ("Secret", with_a_secret)])
 async def test_files_that_cannot_be_read_are_a_finding_and_the_workloads_are_seen(
     kube: Barred, kind: str, put_one: Callable[[FakeKube, str], None]
 ) -> None:
@@ -181,7 +198,7 @@ async def test_files_that_cannot_be_read_are_a_finding_and_the_workloads_are_see
     assert [(one.name, one.warning) for one in findings(seen)] == [("configurations", False)]
 
 
-@pytest.mark.parametrize("kind", ["DaemonSet", "ConfigMap"])
+@pytest.mark.parametrize("kind", ["DaemonSet", "ConfigMap conf"])
 async def test_workloads_or_files_that_take_for_ever_are_given_up(kube: Barred, kind: str) -> None:
     """Both wait for the workloads, and none of them takes the other along."""
     with_a_config_map(kube, PROXY_FILE)
@@ -234,6 +251,8 @@ async def test_a_reference_that_is_no_name_is_asked_for_nowhere(kube: Barred, na
     [
         ("ControlPlane", Source.PLANE),
         ("Node", Source.NODES),
+        (f"ConfigMap {RECORD}", Source.CONTROL_NODES),
+        ("EtcdMember", Source.CONTROL_NODES),
         ("DaemonSet", Source.WORKLOADS),
         ("Deployment", Source.WORKLOADS),
         ("ValidatingWebhookConfiguration", Source.WEBHOOKS),

@@ -39,7 +39,26 @@ def test_whatever_is_allowed_keeps_the_skew(
     if refusal(runs, wanted, kubelets) is None:
         assert abs(runs.minor - wanted.minor) <= 1
         for one in filter(None, kubelets.values()):
-            assert wanted.minor - 3 <= one.minor <= wanted.minor
+            assert wanted.minor <= runs.minor or wanted.minor - 3 <= one.minor, "only on the way up one becomes too old"
+            assert wanted.minor == runs.minor or one.minor <= wanted.minor
+
+
+@given(VERSIONS, st.integers(0, 9), st.dictionaries(st.sampled_from(["n1", "n2"]), VERSIONS), st.booleans())
+def test_within_a_minor_no_kubelet_refuses_anything(
+    runs: Version, patch: int, kubelets: dict[str, Version | None], follow: bool
+) -> None:
+    """None becomes too old by it, nor newer: and of a worker only its own word says which one it has."""
+    assert refusal(runs, Version(runs.major, runs.minor, patch), kubelets, follow=follow) is None
+
+
+@pytest.mark.parametrize(("follow", "how"), [(True, "wait until it has followed"), (False, "bring it up first")])
+def test_of_those_that_are_too_old_all_are_named_with_both_ways_on(follow: bool, how: str) -> None:
+    old = {name: v("1.33.0") for name in ("w3", "w1", "w2")} | {"w4": v("1.36.4")}
+    found = refusal(v("1.36.4"), v("1.37.1"), old, follow=follow) or ""
+    assert "the kubelet of w1, w2, w3 is v1.33.0" in found
+    assert how in found
+    assert "`autarky node remove w1`" in found
+    assert refusal(v("1.37.1"), v("1.36.4"), {"w1": v("1.30.0")}, follow=follow) is None, "down, none becomes too old"
 
 
 def test_a_kubelet_that_would_not_fit_is_named() -> None:

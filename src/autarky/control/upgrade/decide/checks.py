@@ -35,6 +35,7 @@ __all__ = ["Finding", "Requested", "Seen", "Source", "Stored", "findings", "on_t
 _CHECKS = {
     Source.PLANE: "health",
     Source.NODES: "health",
+    Source.CONTROL_NODES: "health",
     Source.WORKLOADS: "images",
     Source.FILES: "configurations",
     Source.WEBHOOKS: "webhooks",
@@ -57,6 +58,7 @@ def findings(seen: Seen) -> list[Finding]:
         *checks_of_nodes.standbys(seen),
         *checks_of_plane.health(seen),
         *checks_of_nodes.readiness(seen),
+        *checks_of_nodes.forgotten(seen),
         *checks_of_plane.certificates(seen),
         *checks_of_nodes.disk(seen),
         *checks_of_nodes.images(seen),

@@ -42,7 +42,8 @@ from autarky.control.common.skew import minor_of, repository_of
 from autarky.control.kubelet.decide import wanted as wanted_of_kubelets
 from autarky.control.kubelet.manifests import files
 from autarky.control.slots.decide import report as slots
-from autarky.control.upgrade.decide.observed import PASSES, Finding, Seen
+from autarky.control.upgrade.decide import steps
+from autarky.control.upgrade.decide.observed import PASSES, Finding, Seen, Source
 from autarky.control.upgrade.decide.reported import images_are_placed, parsed
 from autarky.model.components import KUBE_PROXY, WITH_STANDBY
 from autarky.model.versions import Version
@@ -115,6 +116,14 @@ def readiness(seen: Seen) -> Iterator[Finding]:
     if workers:
         sentence = f"workers that are not Ready, and get the new version when they are: {some(workers)}"
         yield Finding("health", sentence, "`autarky doctor` says why", warning=True)
+
+
+def forgotten(seen: Seen) -> Iterator[Finding]:
+    """Control nodes without a Node, for another minor: the upgrade would wait for them in its middle (`steps`)."""
+    lost = seen.control_nodes - set(map(name_of, seen.nodes))
+    if lost and Source.NODES not in seen.unseen and minor_of(seen.runs) != minor_of(seen.wanted):
+        sentence, fix = steps.of_lost(lost)
+        yield Finding("health", sentence, fix, patience=PASSES)
 
 
 def disk(seen: Seen) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """Whether a new version would understand the command lines of the hosted components as they are, also after somebody's
-edit, and the configuration files that these name: removed flags, feature gates, admission plugins, API versions, and
-versions of configurations. Pure.
+edit, the configuration files that these name, and what kubelets that follow are to have: removed flags, feature gates,
+admission plugins, API versions, and versions of configurations. Pure.
 
 Contract: what is not known of a version is a warning; it refuses nothing. Returns for any template, and never raises.
 """
@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from autarky.control.common.shapes import items, mapping, texts, within
+from autarky.control.upgrade.decide import checks_of_kubelets
 from autarky.control.upgrade.decide.observed import PASSES, File, Finding, Seen
 from autarky.control.upgrade.decide.removed import files_not_understood, not_understood, removed_apis
 from autarky.control.upgrade.decide.surface import Resource, surface_of
+from autarky.model.components import KUBELET
 from autarky.model.versions import Version
 
 COMMANDS, FILES = "commands", "configurations"
@@ -41,9 +43,10 @@ def findings(seen: Seen) -> Iterator[Finding]:
         if old is None:
             yield _unknown(seen.runs, f"flags, and APIs, that {seen.wanted} lacks would not be found")
         lines = {name: list(_command_lines(live, name)) for name, live in seen.workloads.items()}
+        lines[KUBELET] = checks_of_kubelets.command_lines(seen.plane)
         for one in not_understood(lines, old, new):
             yield Finding(COMMANDS, one.sentence, one.fix, warning=one.starts)
-        for one in files_not_understood(seen.files, new):
+        for one in files_not_understood([*seen.files, *checks_of_kubelets.configurations(seen.plane)], new):
             yield Finding(FILES, one.sentence, one.fix)
         yield from _with_parts(seen.files)
     yield from _not_known(seen.files)

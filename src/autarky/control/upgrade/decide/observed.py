@@ -21,6 +21,7 @@ class Source(StrEnum):
 
     PLANE = "the ControlPlane"
     NODES = "the nodes"
+    CONTROL_NODES = "the record of control nodes"
     WORKLOADS = "the workloads of the control plane"
     FILES = "the configuration files of the control plane"
     WEBHOOKS = "the webhooks"
@@ -105,6 +106,7 @@ class Seen:
     plane: Mapping[str, Any] | None
     nodes: Sequence[Mapping[str, Any]]
     workloads: Mapping[str, Mapping[str, Any]]
+    control_nodes: frozenset[str] = frozenset()
     files: Sequence[File] = ()
     webhooks: Sequence[Mapping[str, Any]] = ()
     services: Mapping[Service, str | None] = field(default_factory=dict)

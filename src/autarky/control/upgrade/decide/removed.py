@@ -17,12 +17,14 @@ from dataclasses import dataclass, replace
 
 from autarky.control.upgrade.decide.observed import File
 from autarky.control.upgrade.decide.surface import Flag, Gate, Resource, Served, Surface
-from autarky.model.components import API_SERVER
+from autarky.model.components import API_SERVER, KUBELET
 
 GATES = "feature-gates"
 PLUGINS = ("admission-control", "enable-admission-plugins", "disable-admission-plugins")
 RUNTIME_CONFIG = "runtime-config"
 FIELD = "featureGates"
+OF_KUBELETS = "spec.componentArguments.kubelet of the ControlPlane (extraArgs.kubelet in the cluster file)"
+"""Where the arguments of all kubelets are set."""
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 """As Go reads it."""
 _FALSE = ("0", "f", "F", "FALSE", "false", "False")
@@ -70,6 +72,7 @@ def not_understood(commands: Mapping[str, Iterable[Sequence[str]]], old: Surface
 
 def _of_command(component: str, line: Sequence[str], old: Surface | None, new: Surface) -> Iterator[Finding]:
     former = {} if old is None else old.flags[component]
+    where = OF_KUBELETS if component == KUBELET else f"the command line of {component}"
     given = list(flags_given(line, {**new.flags[component], **former}))
     for name in dict.fromkeys(name for name, _ in given):
         if name not in new.flags[component]:
@@ -77,10 +80,11 @@ def _of_command(component: str, line: Sequence[str], old: Surface | None, new: S
                 component,
                 f"--{name}",
                 f"{component} {new.version} has no flag --{name}, and does not start with it",
-                f"remove --{name} from the command line of {component} first",
+                f"remove --{name} from {where} first",
             )
     values = [(name, value) for name, value in given if name in new.flags[component]]
-    yield from _of_gates(component, _pairs(values, GATES), old, new, f"--{GATES} of {component}")
+    of_gates = f"--{GATES} in {where}" if component == KUBELET else f"--{GATES} of {component}"
+    yield from _of_gates(component, _pairs(values, GATES), old, new, of_gates)
     if component == API_SERVER:
         yield from _of_plugins(values, old, new)
         if old is not None:

@@ -59,7 +59,7 @@ class SoakClock:
         return self._counted + since if self.of_status is not None and self.of_status.version == wanted else 0.0
 
     def count(self, wanted: Version, seconds: float, now: float, wall: float) -> Soaking:
-        """At a look at which everything is in place, and nothing else is to be done. seconds: of the whole soak."""
+        """At a look at which everything is in place, and nothing else is to be done. seconds: of all of the soak."""
         self._counted, self._at = self.soaked(wanted, now), now
         until = wall + max(0.0, seconds - self._counted)
         shown = self.of_status or Soaking(wanted, wall, until, 0.0)

@@ -21,11 +21,12 @@ not know is left alone, and stops it. An upgrade that is given up goes the other
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from autarky.control.common.emulation import EMULATING
+from autarky.control.common.shapes import some
 from autarky.control.common.skew import minor_of
 from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, KUBE_PROXY, SCHEDULER
 from autarky.model.versions import Version
@@ -256,7 +257,11 @@ def _lacks(part: Part, wanted: Version, target: str) -> str | None:
         what = f"does not emulate {target} yet" if target else "emulates the minor from before"
         return f"its standby on {', '.join(others)} {what} (rule 11)"
     if part.lost:
-        names, first = ", ".join(sorted(part.lost)), min(part.lost)
-        fix = f"`autarky node remove {first}`, or switch it on"
-        return f"{names} may come back as it was (rules 4 and 11): its Node is gone, and it was not removed: {fix}"
+        return ": ".join(of_lost(part.lost))
     return None
+
+
+def of_lost(names: Collection[str]) -> tuple[str, str]:
+    """(What is wrong with these machines, at least one; what to do about it)."""
+    sentence = f"{some(names)} may come back as it was (rules 4 and 11): its Node is gone, and it was not removed"
+    return sentence, f"`autarky node remove {min(names)}`, or switch it on"

@@ -15,7 +15,7 @@ from autarky.control.common import emulation
 from autarky.control.common.pods import has_ended, is_ready, node_of
 from autarky.control.common.shapes import image_of, mapping, node_is_ready, within
 from autarky.control.common.skew import image_version, minor_of
-from autarky.control.control_nodes.decide.observed import State
+from autarky.control.control_nodes.decide import recorded
 from autarky.control.control_nodes.operator import record
 from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.decide.verdict import Verdict
@@ -27,7 +27,6 @@ from autarky.control.upgrade.decide.checks_of_nodes import is_control_node
 from autarky.control.upgrade.decide.reported import parsed
 from autarky.control.upgrade.decide.templates import with_step
 from autarky.model.components import API_SERVER, COMPONENTS, WITH_STANDBY
-from autarky.model.etcd_members import Phase
 from autarky.model.versions import Version
 from autarky.ports import Clock, Object
 
@@ -195,9 +194,8 @@ def standbys(view: View, component: str) -> dict[str, Version | None]:
 def forgotten_control_nodes(view: View) -> frozenset[str]:
     """Machines that may be off, and come back as they were, whose Nodes somebody has deleted: they are in the record of
     control nodes, which only `autarky node remove` takes them from, or have a member of etcd."""
-    members = (obj for obj in view.etcd_members.items.values() if within(obj, "status", "phase") != Phase.REMOVED.value)
-    made = {name for name, one in record.records(view.control_nodes).items() if one.state is State.MADE}
-    return frozenset({obj["metadata"]["name"] for obj in members} | made) - {name for _, name in view.nodes.items}
+    known = recorded.control_nodes(record.records(view.control_nodes), view.etcd_members.items.values())
+    return known - {name for _, name in view.nodes.items}
 
 
 def _standbys_emulate(view: View, component: str, emulated: str) -> dict[str, str]:

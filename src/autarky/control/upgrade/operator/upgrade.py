@@ -116,6 +116,8 @@ class Upgrade(ClusterController):
     soak: SoakClock = field(default_factory=SoakClock, init=False)
     hosted: Hosted = field(init=False)
     _checked: _Checked | None = field(default=None, init=False)
+    _passed: tuple[str, ...] = field(default=(), init=False)
+    """Workers whose kubelets the plan under way has gone down without."""
 
     def __post_init__(self) -> None:
         ClusterController.__post_init__(self)
@@ -128,7 +130,7 @@ class Upgrade(ClusterController):
 
     def begin_term(self) -> None:
         """What an earlier leader has watched is watched again."""
-        self._checked = None
+        self._checked, self._passed = None, ()
         self.soak.forget()
         self.hosted.forget()
 
@@ -222,7 +224,7 @@ class Upgrade(ClusterController):
         lacking = [name for name in steps.ORDER if workload(self.view, COMPONENTS[name]) is None]
         if lacking:
             return path.not_hosted(lacking)
-        # Going down makes no kubelet too old: a worker must not be able to hold up a way back by what it says.
+        # A worker must not be able to hold up a way back by what it says.
         goes_back = minor_of(wanted) < minor_of(runs)
         of_nodes = hosted.kubelets(self.view, only_of_control_nodes=bool(self.versions) or goes_back)
         return path.refusal(runs, wanted, of_nodes, follow=wanted_of_kubelets.follows(plane))
@@ -265,6 +267,7 @@ class Upgrade(ClusterController):
             case steps.Step.FINISH:
                 self.former = self.former if self.version == wanted else self.version
                 self.version, self.versions, self.emulated, self.kubelets = wanted, frozenset(), "", None
+                self._passed = ()
                 self.soak.forget()
                 self.tell(decision.sentence, SUBJECT)
                 await self._explain(plane, "UpgradeComplete", f"{decision.sentence[0].upper()}{decision.sentence[1:]}.")
@@ -291,29 +294,47 @@ class Upgrade(ClusterController):
                 return LOOK_SECONDS
             case steps.Step.SET if wanted in self.versions and decision.emulates in ("", self.emulated):
                 if not reported.bars_steps(plane):
+                    await self._tell_of_passed(plane, wanted)
                     await self._set(decision, wanted)
         self.versions |= {wanted}  # in the status, before anything is changed for it
         self.emulated = self.emulated or decision.emulates  # the same
-        self._note("Upgrading", f"upgrade to {wanted}: {decision.sentence}")
+        sentence = decision.sentence + (f"; {self._passed_over}" if self._passed else "")
+        self._note("Upgrading", f"upgrade to {wanted}: {sentence}")
         nodes, left = self.hosted.waits_for(decision.component) if decision.component else ((), None)
         until = None if left is None else self._until_about(plane, decision.component, self.clock.time() + left)
-        self.report = Report(wanted, State.UPGRADING, decision.sentence, decision.component, nodes, until)
+        self.report = Report(wanted, State.UPGRADING, sentence, decision.component, nodes, until)
         return LOOK_SECONDS
 
     def _waits_for_kubelets(self, plane: Object, wanted: Version) -> tuple[str, tuple[str, ...]] | None:
         """(What is to be said of it, the first nodes). None where no step lowers API servers that kubelets follow."""
         has = hosted.served(self.view)
+        self._passed = ()
         if not telling_of_kubelets.is_used(plane) or has is None or minor_of(has) <= minor_of(wanted):
             return None
         found = self.down(wanted)
         if found is None:
             return "it is not known yet which kubelets have to go down first (rule 4)", ()
+        self._passed = found.passed
         all_count = self.version is not None and minor_of(self.version) > minor_of(wanted)
         waits = [name for name in found.waits if all_count or name in found.by_order]
         if not waits:
             return None
         why = "".join(f"; {name}: {found.why[name]}" for name in sorted(found.why)[:MOST_NAMED])
+        why += f"; {self._passed_over}" if self._passed else ""
         return f"the kubelets of {some(waits)} go down first (rule 4){why}", tuple(waits[:NAMED])
+
+    @property
+    def _passed_over(self) -> str:
+        """A clause."""
+        newer = "until they come down, they may be newer than the API servers"
+        return f"not waited for: the kubelets of {some(self._passed)} (rule 4): {newer}"
+
+    async def _tell_of_passed(self, plane: Object, wanted: Version) -> None:
+        if self._passed:
+            fix = f"`autarky node remove {self._passed[0]}`, if it does not come down"
+            token = f"{wanted}-{' '.join(self._passed)}"
+            message = f"Upgrade to {wanted}: {self._passed_over}: {fix}."
+            await self._explain(plane, "KubeletsPassedOver", message, token, warning=True)
 
     def _until_about(self, plane: Object, component: str, until: float) -> float:
         """What is shown already, where it is about the same: a status that says the same is not written."""
@@ -366,12 +387,12 @@ class Upgrade(ClusterController):
         changed = with_step(template, decision.component, wanted, decision.emulates, flagged=flagged)
         return {**obj, "spec": {**obj["spec"], "template": changed}}
 
-    async def _explain(self, obj: Object, reason: str, message: str, token: str = "") -> None:
+    async def _explain(self, obj: Object, reason: str, message: str, token: str = "", *, warning: bool = False) -> None:
         """A failure to write the event stops nothing."""
         token = f"{token}-{obj['metadata'].get('generation', 0)}"
         try:
             await report(
-                self.kube, obj, reason, message, by=OPERATOR, token=token, now=self.clock.time(), warning=False
+                self.kube, obj, reason, message, by=OPERATOR, token=token, now=self.clock.time(), warning=warning
             )
         except AutarkyError as error:
             self.say(f"the event about an upgrade was not written: {error}", subject=SUBJECT)
