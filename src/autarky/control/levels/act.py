@@ -6,7 +6,7 @@ cluster file or keys: the Secrets and ConfigMaps that it references stay where t
 
 Contract: each function may be interrupted anywhere and called again. Nothing here decides: `decide.moves` does. The
 ConfigMap exists only between retirement and return, so that a workload that somebody deletes is not brought back
-against their will.
+against their will: where it is left beside a workload that is back, `bring_back` is called again.
 
 Danger: objects in that ConfigMap are created with the operator's rights. So it counts only with autarky's label, which
 others cannot set, and only the workload and the budget of that very component are taken from it.
@@ -45,7 +45,7 @@ async def retire(kube: Kube, component: str) -> None:
 
 
 async def bring_back(kube: Kube, component: str) -> bool:
-    """Create what was retired, unchanged; False when nothing was."""
+    """Create what was retired and does not exist, unchanged, and use up the copy; False when nothing was retired."""
     objects = await _kept(kube, component)
     for obj in objects:
         try:
@@ -55,6 +55,11 @@ async def bring_back(kube: Kube, component: str) -> bool:
     if objects:
         await kube.delete("v1", "ConfigMap", retired_name(component), SYSTEM)
     return bool(objects)
+
+
+async def is_kept(kube: Kube, component: str) -> bool:
+    """Whether there is a retired copy, from which `bring_back` would create something."""
+    return bool(await _kept(kube, component))
 
 
 async def retired_workload(kube: Kube, wanted: Object) -> Object | None:

@@ -12,7 +12,7 @@ its pod), and the spec is read again right before. The kubelet's needs none (`de
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from autarky.control.base.controller import ClusterController
@@ -49,10 +49,13 @@ class Spec(ClusterController):
     name: ClassVar[str] = "spec"
     unapplied: dict[str, Unapplied] = field(default_factory=dict, init=False)
     _memory: dict[str, levels.Memory] = field(default_factory=dict, init=False)
+    _without_copy: dict[str, str] = field(default_factory=dict, init=False)
+    """Component → the uid of its hosted workload, once no retired copy was found beside it."""
 
     def begin_term(self) -> None:
         """Observations of an earlier term are stale."""
         self._memory.clear()
+        self._without_copy.clear()
 
     async def reconcile(self) -> float | None:
         view, plane = self.view, self.view.control_plane
@@ -101,12 +104,16 @@ class Spec(ClusterController):
         all, goes before the others and comes after them. Whether all is done."""
         wanted = HostedLevels.parse(plane["spec"]["selfHosted"])
         order = (*TWO_SLOTS, _KUBELET) if wanted.kubelet else (_KUBELET, *TWO_SLOTS)
-        decisions = [(component, self._decide(component, wanted)) for component in order]
+        decisions = [(component, await self._decide(component, wanted)) for component in order]
         for component, decision in decisions:
             match decision.step:
                 case levels.Step.BRING_BACK:
                     if await self._bring_back(component):
                         return False
+                case levels.Step.FINISH:
+                    await hosting.bring_back(self.kube, component.name)
+                    self.tell(f"{decision.sentence}: it is used up", f"{component.name} level")
+                    return False
                 case levels.Step.RETIRE:
                     await self._retire(component, plane, decision.sentence)
                     return False
@@ -117,11 +124,24 @@ class Spec(ClusterController):
                     pass
         return True
 
-    def _decide(self, component: Component, wanted: HostedLevels) -> levels.Decision:
+    async def _decide(self, component: Component, wanted: HostedLevels) -> levels.Decision:
         memory = self._memory.get(component.name, levels.Memory())
-        decision = levels.decide(self._seen(component, wanted), memory, self.clock.monotonic())
+        seen = replace(self._seen(component, wanted), kept=await self._is_kept(component, wanted))
+        decision = levels.decide(seen, memory, self.clock.monotonic())
         self._memory[component.name] = decision.memory
         return decision
+
+    async def _is_kept(self, component: Component, wanted: HostedLevels) -> bool:
+        """Whether a retired copy is left beside its hosted workload. Asked once for each workload: whoever brings one
+        back creates it first."""
+        live = workload(self.view, component)
+        uid = None if live is None else live["metadata"]["uid"]
+        if not wanted.hosts(component.level) or uid in (None, self._without_copy.get(component.name)):
+            return False
+        if await hosting.is_kept(self.kube, component.name):
+            return True
+        self._without_copy[component.name] = uid
+        return False
 
     def _seen(self, component: Component, wanted: HostedLevels) -> levels.Seen:
         live = workload(self.view, component)
@@ -177,6 +197,7 @@ class Spec(ClusterController):
         now = await self.kube.get(API_VERSION, plane["kind"], CONTROL_PLANE)
         if now is None or now["spec"]["selfHosted"] != plane["spec"]["selfHosted"]:
             return
+        self._without_copy.pop(component.name, None)
         await hosting.retire(self.kube, component.name)
         self.tell(f"{why}: the hosted workload is retired", f"{component.name} level")
         self._note(component.name, "LevelMoves", f"{component.name}: its hosted pods are terminating")

@@ -21,7 +21,6 @@ each check starts a process.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from autarky import places
@@ -115,6 +114,7 @@ _PROGRAM = program(
     etcd_cluster=places.ETCD_CLUSTER,
     etcd_members=places.MEMBERS_FILE,
     etcd_client=_ETCDCTL,
+    control_node_state=places.CONTROL_NODE_STATE,
     etcd_port=ports.ETCD_CLIENT,
     etcd_peer_port=ports.ETCD_PEER,
     former_key=FORMER,
@@ -157,9 +157,3 @@ def parse_boot(text: str) -> str:
     """The boot's id, from the content of BOOT_FILE. ValueError."""
     boot_id, _ = text.split()  # the time beside it is for people
     return boot_id
-
-
-def pod_of(revision_: Revision) -> Object:
-    """The pod of a revision, for display."""
-    pod: Object = json.loads(revision_.files[-1].content)
-    return pod

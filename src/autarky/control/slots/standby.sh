@@ -24,6 +24,7 @@ etcd_fenced="@ETCD_FENCED@"   # its static pod, meanwhile
 etcd_cluster="@ETCD_CLUSTER@" # the id of the cluster of its data
 etcd_members="@ETCD_MEMBERS@" # the addresses of all members
 etcd_client="@ETCD_CLIENT@"   # etcdctl and its credentials
+control_node_state="@CONTROL_NODE_STATE@"
 etcd_port=@ETCD_PORT@
 etcd_peer_port=@ETCD_PEER_PORT@
 former_key="@FORMER_KEY@" # in etcd: the clusters that it has replaced
@@ -52,17 +53,17 @@ answers() { bash -c "exec 3<>/dev/tcp/127.0.0.1/$1" 2>/dev/null; }
 manifests_of() { ls "$manifests" 2>/dev/null | grep "^standby-$1-$activation_name\.json\$"; }
 
 # Whether the file is a complete pod as autarky writes it.
-whole() {
+intact() {
 	[ -f "$1" ] && [ "$(head -c 1 "$1" | tr -d '\0')" = "{" ] && [ "$(tail -c 2 "$1" | tr -d '\0')" = "}" ] &&
 		grep -q '"kind": "Pod"' "$1"
 }
 
-active() { for file in $(manifests_of "$1"); do whole "$manifests/$file" && echo "$file"; done; }
+active() { for file in $(manifests_of "$1"); do intact "$manifests/$file" && echo "$file"; done; }
 
 # The pod of the current revision; of the previous one when the current one is incomplete.
-newest_whole() {
+newest_intact() {
 	for link in current previous; do
-		if whole "$standby/$1/$link/pod.json"; then echo "$standby/$1/$link/pod.json"; return 0; fi
+		if intact "$standby/$1/$link/pod.json"; then echo "$standby/$1/$link/pod.json"; return 0; fi
 		[ ! -L "$standby/$1/$link" ] || echo "the $link revision of $1 is incomplete" >&2
 	done
 	echo "no complete standby of $1" >&2
@@ -71,7 +72,7 @@ newest_whole() {
 
 # Whether what is in place is of the current revision. Where that is incomplete, there is nothing better.
 up_to_date() {
-	whole "$standby/$1/current/pod.json" || return 0
+	intact "$standby/$1/current/pod.json" || return 0
 	revision=$(readlink "$standby/$1/current")
 	for file in $(active "$1"); do
 		grep -q "\"$revision_key\": \"$revision\"" "$manifests/$file" || return 1
@@ -100,7 +101,7 @@ renew() {
 }
 
 put_in_place() {
-	pod=$(newest_whole "$1") || return 1
+	pod=$(newest_intact "$1") || return 1
 	uid=$(cat /proc/sys/kernel/random/uuid) || return 1
 	activation=${uid%%-*}
 	mkdir -p "$manifests"
@@ -118,9 +119,9 @@ point() {
 }
 
 switch() {
-	whole "$standby/$1/$2/pod.json" || { echo "no revision $2 of $1" >&2; return 1; }
+	intact "$standby/$1/$2/pod.json" || { echo "no revision $2 of $1" >&2; return 1; }
 	old=$(readlink "$standby/$1/current" 2>/dev/null) || old=$2
-	[ "$old" = "$2" ] || ! whole "$standby/$1/$old/pod.json" || point "$1" previous "$old" || return 1
+	[ "$old" = "$2" ] || ! intact "$standby/$1/$old/pod.json" || point "$1" previous "$old" || return 1
 	point "$1" current "$2"
 }
 
@@ -181,7 +182,7 @@ take_turn() {
 
 # `up` was interrupted between removing one and writing the other. A member without data has left the cluster.
 restore_etcd() {
-	[ -d "$etcd_member/wal" ] && whole "$etcd_former" && [ ! -e "$etcd_fence" ] || return 0
+	[ -d "$etcd_member/wal" ] && intact "$etcd_former" && [ ! -e "$etcd_fence" ] || return 0
 	for file in "$manifests"/etcd-*; do [ ! -e "$file" ] || return 0; done
 	put_etcd "$etcd_former"
 }
@@ -198,7 +199,7 @@ fence_etcd() {
 	[ -e "$etcd_fence" ] || return 0
 	for file in "$manifests"/etcd-*; do
 		[ -e "$file" ] || continue
-		if whole "$file"; then
+		if intact "$file"; then
 			( umask 077; cp "$file" "$etcd_fenced.next" ) && sync "$etcd_fenced.next" &&
 				mv "$etcd_fenced.next" "$etcd_fenced" && sync "${etcd_fenced%/*}" || return 1
 		fi
@@ -210,7 +211,7 @@ fence_etcd() {
 
 # The fence goes last: with it a member is not started twice, and without it nothing would start one if this ends here.
 release_etcd() {
-	if [ -e "$etcd_fence" ] && whole "$etcd_fenced"; then put_etcd "$etcd_fenced" || return 1; fi
+	if [ -e "$etcd_fence" ] && intact "$etcd_fenced"; then put_etcd "$etcd_fenced" || return 1; fi
 	rm -f "$etcd_fence" "$etcd_fenced" && sync "${etcd_fence%/*}"
 }
 
@@ -251,7 +252,10 @@ all_answer() {
 	for component in "$@"; do answers "$(hosted_port "$component")" || return 1; done
 }
 
-activate_silent() { answers "$(hosted_port "$1")" || activate "$1"; }
+activate_silent() { ceases || answers "$(hosted_port "$1")" || activate "$1"; }
+
+# No part of a control node runs here any more: a power cut may have brought back what its agent had removed.
+ceases() { grep -q '"state": "ceasing"' "$control_node_state" 2>/dev/null; }
 
 case "${1-}" in
 list | outdated) "$1" ;;

@@ -75,6 +75,28 @@ def test_what_is_not_hosted_cannot_be_copied():
     assert of(worker(requested=True), control(), unfit="kube-apiserver is not hosted").step is Step.REFUSE
 
 
+def test_a_control_node_gets_its_labels_back_though_it_could_not_be_made_now():
+    """With `selfHosted` 4, or where somebody has deleted a hosted workload: nothing is copied for it."""
+    unfit = "kube-apiserver is not hosted"
+    assert of(control(active=False), control("n2"), unfit=unfit).step is Step.MARK
+    created = worker(uid="another", recorded=Record("uid-n2"))
+    assert of(created, control(), unfit=unfit).step is Step.RESTORE
+    restored = replace(created, requested=True)
+    assert of(replace(restored, reported=REPORTED), control(), unfit=unfit).step is Step.MARK
+    assert of(replace(restored, reported=None), control(), unfit=unfit).step is Step.REFUSE
+
+
+@pytest.mark.parametrize("recorded", [None, Record("uid-n2", State.JOINING), Record("uid-n2", State.DISMISSED)])
+def test_a_report_alone_makes_no_control_node_where_none_can_be_made(recorded: Record | None):
+    asks = worker(requested=True, reported=REPORTED, recorded=recorded)
+    assert of(asks, control(), unfit="kube-apiserver is not hosted").step is Step.REFUSE
+
+
+@pytest.mark.parametrize(("fits", "step"), [(None, Step.WAIT), (False, Step.REFUSE)])
+def test_a_control_node_with_another_address_does_not_get_its_label_back(fits: bool | None, step: Step):
+    assert of(control(active=False, fits=fits), control("n2")).step is step
+
+
 def test_a_control_node_that_has_lost_its_parts_may_read_again():
     assert of(control(reported=f"{JOINING}failed, retrying")).step is Step.GRANT
 
@@ -224,6 +246,14 @@ def test_a_request_makes_a_node_ready_and_without_one_nothing_happens():
     assert own_row(OwnNode(requested=True, active=False, reported=None, ready=None)).step is OwnStep.BECOME
     assert own_row(OwnNode(requested=False, active=False, reported=None, ready=None)).step is OwnStep.NOTHING
     assert own_row(OwnNode(requested=False, active=True, reported=REPORTED, ready=None)).step is OwnStep.NOTHING
+
+
+@pytest.mark.parametrize("reported", [None, REPORTED, LEAVE, f"{JOINING}x"])
+def test_what_is_unfinished_goes_with_the_labels_whatever_the_node_says(reported: str | None):
+    unfinished = OwnNode(requested=False, active=False, reported=reported, ready=None, unfinished=True)
+    assert own_row(unfinished).step is OwnStep.CEASE
+    assert own_row(replace(unfinished, requested=True)).step is OwnStep.BECOME
+    assert own_row(replace(unfinished, active=True)).step is OwnStep.NOTHING
 
 
 def test_what_a_node_says_is_read_from_its_metadata():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -39,7 +40,7 @@ from autarky.control.slots.node import ports as ports_seen
 from autarky.errors import ApiError, Unreachable
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.cluster import CertificateSettings
-from autarky.model.components import NODE_AGENT, WITH_STANDBY
+from autarky.model.components import API_SERVER, NODE_AGENT, WITH_STANDBY
 from autarky.phases.context import with_first_leaves
 from autarky.pki import PkiStore
 from autarky.pki.issue import alternative_names
@@ -49,7 +50,7 @@ from autarky.render.kubeconfig import bootstrap_kubeconfig
 from autarky.render.node_marker import node_marker
 from autarky.render.objects import agent_parts, parts
 from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED, SYSTEM, Credentials, Inputs
-from autarky.store import write_private
+from autarky.store import sync_directory, write_private
 from fakes.clock import LoopClock
 from fakes.clusters import IMAGES, a_cluster
 from fakes.cri import FakeCri
@@ -166,6 +167,11 @@ class Scene:
                 },
             }
         )
+
+    async def give_address(self, address: str) -> None:
+        node = await self.kube.get("v1", "Node", NODE)
+        assert node is not None
+        self.kube.put({**node, "status": {**node["status"], "addresses": [{"type": "InternalIP", "address": address}]}})
 
     async def label(self, name: str, value: str | None = "") -> None:
         await self.kube.patch("v1", "Node", name, {"metadata": {"labels": {CONTROL_PLANE_REQUESTED: value}}})
@@ -377,11 +383,7 @@ async def test_an_agent_that_is_killed_between_any_two_steps_goes_on(scene: Scen
 
 
 async def test_a_node_that_lies_about_its_address_gets_nothing(scene: Scene):
-    node = await scene.kube.get("v1", "Node", NODE)
-    assert node is not None
-    scene.kube.put(
-        {**node, "status": {**node["status"], "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}
-    )
+    await scene.give_address("192.0.2.1")
     await scene.label(NODE)
     await scene.rounds(4)
     assert await scene.rights() == []
@@ -520,6 +522,67 @@ async def test_a_hosted_kubelet_is_not_the_lowest_level_that_a_node_remembers(sc
     assert slots_on_disk.wanted_level() == lowest
 
 
+async def test_a_power_cut_after_a_node_has_ceased_to_be_one_leaves_no_key_and_no_standby(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    """Its disk had not kept the removals yet: the operator has forgotten the node, and its agent removes all again."""
+    await scene.become()
+    before, remember = scene.root.parent / "before", role_on_disk.remember
+
+    def snapshot(new: State) -> None:
+        remember(new)
+        if new is State.CEASING and not before.exists():
+            shutil.copytree(scene.root, before, symlinks=True)
+
+    monkeypatch.setattr(role_on_disk, "remember", snapshot)
+    await scene.cease()
+    shutil.rmtree(scene.root)
+    shutil.copytree(before, scene.root, symlinks=True)
+    assert list(control_parts.PKI.rglob("*.key"))
+    await scene.rounds(4)
+    assert not list(control_parts.PKI.rglob("*.key"))
+    assert not Path(places.LEAVES).exists()
+    assert not Path(places.STANDBY).exists()
+    assert role_on_disk.state() is None
+    assert await scene.reported() is None
+
+
+async def test_what_was_removed_is_durable_before_the_node_forgets_that_it_ceases(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    await scene.become()
+    synced: dict[Path, State | None] = {}
+
+    def noted(directory: Path) -> None:
+        synced[directory] = role_on_disk.state()
+        sync_directory(directory)
+
+    for module in (control_parts, role_on_disk):
+        monkeypatch.setattr(module, "sync_directory", noted)
+    await scene.cease()
+    removed_from = {Path(places.MANIFESTS), scene.root, *(control_parts.PKI, control_parts.ETCD_PKI)}
+    removed_from.add(control_parts.BALANCER)
+    assert removed_from <= synced.keys()
+    assert {state for path, state in synced.items() if path != role_on_disk.FILE.parent} == {State.CEASING}
+    assert synced[role_on_disk.FILE.parent] is None  # the last one: of the note itself
+
+
+async def test_what_an_earlier_release_left_running_is_stopped_before_its_parts_are_removed(scene: Scene):
+    """A power cut has brought the standbys back, and the kubelet's start has activated one."""
+    await scene.become()
+    await slots_on_disk.run_script("activate", API_SERVER)
+    (Path(places.MANIFESTS) / "etcd-0123abcd.json").write_text("{}")
+    role_on_disk.remember(State.CEASING)
+    await scene.label(NODE, None)
+    await scene.operator_rounds(3)
+    await scene.rounds(2)
+    assert control_parts.has_standbys()
+    (Path(places.MANIFESTS) / "etcd-0123abcd.json").unlink()
+    await scene.rounds(3)
+    assert not list(Path(places.MANIFESTS).iterdir())
+    assert role_on_disk.state() is None
+
+
 async def test_back_and_forth(scene: Scene):
     for _ in range(3):
         await scene.become()
@@ -533,6 +596,22 @@ async def test_a_label_that_goes_before_the_node_is_ready_leaves_nothing(scene: 
     await scene.cease()
     assert role_on_disk.state() is None
     assert not Path(places.STANDBY).exists()
+
+
+@pytest.mark.parametrize("reached", [State.JOINING, State.PREPARED])
+async def test_a_request_that_was_refused_and_is_withdrawn_leaves_nothing(scene: Scene, reached: State):
+    """Its node has begun; the operator, which has no record of it, never says `leave`."""
+    await scene.give_address("192.0.2.1")
+    await scene.label(NODE)
+    await scene.rounds(3)
+    assert role_on_disk.state() is State.JOINING
+    role_on_disk.remember(reached)
+    await scene.label(NODE, None)
+    await scene.rounds(4)
+    assert role_on_disk.state() is None
+    assert await scene.reported() is None
+    assert not Path(places.STANDBY).exists()
+    assert scene.balanced[-1] is False
 
 
 async def test_the_right_to_read_keys_ends_with_the_label_and_not_when_the_node_says_that_it_has_left(scene: Scene):

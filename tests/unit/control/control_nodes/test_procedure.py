@@ -34,7 +34,9 @@ def nodes(name: str) -> st.SearchStrategy[Node]:
 
 
 CLUSTERS = st.tuples(nodes("n1"), nodes("n2"), nodes("n3"))
-OWN_NODES = st.builds(OwnNode, st.booleans(), st.booleans(), REPORTED, st.sampled_from([None, f"{READY}0123"]))
+OWN_NODES = st.builds(
+    OwnNode, st.booleans(), st.booleans(), REPORTED, st.sampled_from([None, f"{READY}0123"]), st.booleans()
+)
 
 
 @given(CLUSTERS, st.sampled_from(["", "kube-apiserver is not hosted"]))
@@ -66,12 +68,12 @@ def test_no_step_takes_the_active_label_from_the_last_that_stays(cluster):
 
 
 @given(OWN_NODES)
-def test_an_agent_removes_nothing_but_for_the_word(node):
+def test_an_agent_removes_nothing_but_for_the_word_or_what_is_unfinished(node):
     removes = Write.REMOVE_PARTS in first(OWN, node).writes
     assert (
         removes
         == (own_row(node).step is OwnStep.CEASE)
-        == (node.reported == LEAVE and not node.requested and not node.active)
+        == ((node.reported == LEAVE or node.unfinished) and not node.requested and not node.active)
     )
 
 

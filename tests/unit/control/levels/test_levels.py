@@ -71,6 +71,20 @@ def test_only_a_level_that_is_hosted_comes_back_and_only_where_nothing_is(seen):
         assert seen.workload is False
 
 
+def test_what_is_still_kept_of_a_workload_that_is_back_is_used_up():
+    back = Seen(hosted=True, workload=True, kept=True)
+    assert decide(back, Memory(), 0.0).step is Step.FINISH
+    assert decide(replace(back, kept=False), Memory(), 0.0).settled
+    assert decide(replace(back, hosted=False), Memory(), 0.0).step is not Step.FINISH
+
+
+@given(_SIGHTS | _KUBELETS)
+def test_a_copy_is_used_up_only_beside_a_workload_that_is_known_to_be_hosted(seen):
+    if decide(replace(seen, kept=True), Memory(), 0.0).step is Step.FINISH:
+        assert seen.hosted is True
+        assert seen.workload is True
+
+
 def test_pods_that_are_ending_are_waited_for():
     assert decide(Seen(hosted=False, workload=False, leaving=1), Memory(), 0.0).step is Step.WAIT
     assert decide(Seen(hosted=False, workload=False), Memory(), 0.0).settled

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from autarky.control.agents.manifests.operator import retired_name
 from autarky.control.base.operator_view import View
 from autarky.control.drift.decide import applied
 from autarky.control.kubelet.decide import hosted_report
@@ -184,6 +187,78 @@ async def test_levels_go_one_after_the_other_and_come_back_as_they_were(scene):
         scene.pod(name, "hosted")
         await scene.rounds(3)
     assert {name: (await scene.workload(name))["spec"] for name in levels_of()} == before
+
+
+class Killed(Exception):
+    pass
+
+
+class Mortal:
+    """The API of an operator that dies before its Nth call."""
+
+    def __init__(self, kube: FakeKube, lives: int) -> None:
+        self.kube, self.lives = kube, lives
+
+    def __getattr__(self, name: str) -> Any:
+        self.lives -= 1
+        if self.lives < 0:
+            raise Killed
+        return getattr(self.kube, name)
+
+
+async def retired_api_server(scene: Scene) -> None:
+    scene.node(level=4, serves=True)
+    scene.pod(API, "standby")
+    await scene.plane(selfHosted="4")
+    await scene.rounds(LONG_ENOUGH)
+    assert await scene.workload() is None
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("new_term", [True, False])
+@pytest.mark.parametrize("lives", range(7))
+async def test_a_return_that_was_cut_is_finished(scene, lives, new_term):
+    """Else its budget would be missing, and a stale copy would come back in place of what somebody deletes later."""
+    api_version, kind = hosting.BUDGET
+    meta, spec = {"name": API, "namespace": SYSTEM}, {"maxUnavailable": 1}
+    scene.kube.put({"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec})
+    await retired_api_server(scene)
+    await scene.plane(selfHosted="2-4")
+    scene.spec.kube = Mortal(scene.kube, lives)
+    with suppress(Killed):
+        await scene.rounds(1)
+    scene.spec.kube = scene.kube
+    if new_term:
+        scene.spec.begin_term()
+    await scene.rounds(3)
+    assert await scene.workload() is not None
+    assert (await scene.kube.get(*hosting.BUDGET, API, SYSTEM))["spec"] == spec
+    assert await scene.kube.get("v1", "ConfigMap", retired_name(API), SYSTEM) is None
+
+
+@pytest.mark.looptime
+async def test_a_copy_for_a_retirement_that_did_not_happen_is_forgotten(scene):
+    scene.node(level=4, serves=True)
+    scene.pod(API, "standby")
+    await scene.plane(selfHosted="4")
+    await scene.rounds(int(levels.SETTLE_SECONDS))
+    live = await scene.workload()
+    scene.spec.kube = Mortal(scene.kube, 5)
+    with pytest.raises(Killed):
+        await scene.rounds(2)
+    assert await scene.kube.get("v1", "ConfigMap", retired_name(API), SYSTEM) is not None
+    scene.spec.kube = scene.kube
+    await scene.plane(selfHosted="2-4")
+    await scene.rounds(3)
+    assert await scene.workload() == live
+    assert await scene.kube.get("v1", "ConfigMap", retired_name(API), SYSTEM) is None
+
+
+@pytest.mark.looptime
+async def test_a_copy_is_looked_for_once_for_each_workload(scene):
+    await scene.rounds(2)
+    scene.spec.kube = Mortal(scene.kube, 0)
+    await scene.rounds(3)
 
 
 @pytest.mark.looptime

@@ -6,6 +6,7 @@ Three things on a Node show how far it is:
 - what its agent reports (an annotation): `ready-HASH` when everything that a control node needs is on its disk,
   `joining: …` on the way there, no annotation on a worker. The operator writes `leave` in its place. Only that makes an
   agent remove a control node's parts: a missing label may just mean that the Node object was deleted and created again.
+  (What is unfinished on its disk is not in use yet, or not any more: there the missing label is enough.)
 """
 
 from __future__ import annotations
@@ -107,6 +108,11 @@ class Situation:
         return self.node.recorded is not None and self.node.recorded.state is State.DISMISSED
 
     @property
+    def was_made(self) -> bool:
+        """Whether it has become a control node, and was not dismissed; its Node may be another one by now."""
+        return self.node.recorded is not None and self.node.recorded.state is State.MADE
+
+    @property
     def has_begun(self) -> bool:
         """Whether it was ever a control node, as far as is recorded."""
         return self.node.recorded is not None and self.node.recorded.state is not State.JOINING
@@ -129,16 +135,21 @@ class Situation:
 @dataclass(frozen=True, slots=True)
 class OwnNode:
     """A node as its own agent sees it. requested, active, reported: as on the Node. ready: what to report now, None
-    when the disk does not have all."""
+    when the disk does not have all. unfinished: whether its disk says that the parts are being made, or removed."""
 
     requested: bool
     active: bool
     reported: str | None
     ready: str | None
+    unfinished: bool = False
 
+    @property
+    def is_labelled(self) -> bool:
+        return self.requested or self.active
 
-def is_dismissed(requested: bool, active: bool, reported: str | None) -> bool:  # three facts of one Node
-    return reported == LEAVE and not requested and not active
+    @property
+    def is_dismissed(self) -> bool:
+        return self.reported == LEAVE and not self.is_labelled
 
 
 def labels_and_report(metadata: Mapping[str, object], requested: str, active: str) -> tuple[bool, bool, str | None]:

@@ -30,7 +30,6 @@ from autarky.control.control_nodes.decide.observed import (
     Node,
     OwnNode,
     Situation,
-    is_dismissed,
 )
 
 
@@ -213,14 +212,6 @@ STAYS = (
 
 BECOMES = (
     _row(
-        Step.REFUSE,
-        "the requested label is there, and a hosted level is missing (`selfHosted` 3-4 or 4)",
-        lambda seen: bool(seen.unfit),
-        lambda seen: seen.unfit,
-        Write.EXPLAIN,
-        then="it stays a worker",
-    ),
-    _row(
         Step.WAIT,
         "the requested label is there, and its address is not known",
         lambda seen: seen.node.fits is None,
@@ -236,11 +227,20 @@ BECOMES = (
     ),
     _row(
         Step.MARK,
-        "the requested label is there, and its agent reports `ready-…`",
-        lambda seen: seen.node.is_ready_to_serve,
+        "the requested label is there, its agent reports `ready-…`, and no hosted level is missing or it is recorded as"
+        " a control node",
+        lambda seen: seen.node.is_ready_to_serve and (seen.was_made or not seen.unfit),
         "it has everything that a control node needs, and becomes one",
         *(Write.RECORD_CONTROL_NODE, Write.GRANT_LEASES, Write.SET_ACTIVE),
         then="hosted components start there, all load balancers use its API server, its etcd member joins",
+    ),
+    _row(
+        Step.REFUSE,
+        "the requested label is there, and a hosted level is missing (`selfHosted` 3-4 or 4)",
+        lambda seen: bool(seen.unfit),
+        lambda seen: seen.unfit,
+        Write.EXPLAIN,
+        then="it stays a worker",
     ),
     _row(
         Step.GRANT,
@@ -371,13 +371,23 @@ def _own(
     return Row(step, when, applies, "", writes, then)
 
 
+_CEASES = (Write.BALANCE_AS_WORKER, Write.REMOVE_PARTS, Write.REPORT_NOTHING)
+
 OWN = (
     _own(
         OwnStep.CEASE,
         "the Node says `leave`, and has neither label",
-        lambda node: is_dismissed(node.requested, node.active, node.reported),
-        *(Write.BALANCE_AS_WORKER, Write.REMOVE_PARTS, Write.REPORT_NOTHING),
+        lambda node: node.is_dismissed,
+        *_CEASES,
         then="the operator forgets it",
+    ),
+    _own(
+        OwnStep.CEASE,
+        "its disk says that the parts are being made or removed (`joining`, `prepared`, `ceasing`), and the Node has"
+        " neither label",
+        lambda node: node.unfinished and not node.is_labelled,
+        *_CEASES,
+        then="it is a worker",
     ),
     _own(
         OwnStep.NOTHING,
@@ -400,4 +410,6 @@ OWN = (
     ),
     _own(OwnStep.NOTHING, "none of these", lambda _node: True),
 )
-"""Only `leave`, on a Node with neither label, makes an agent remove anything."""
+"""Where a label is there, an agent removes nothing. Where none is, only `leave` makes it remove what is in use; what is
+unfinished goes without: a request that was withdrawn may never have been recorded, and of a node that has ceased a
+power cut may bring parts back that nobody remembers."""

@@ -26,6 +26,7 @@ from autarky.control.checkpoint.node.checkpointer import disk_of, write_revision
 from autarky.control.checkpoint.node.reading import content_of_pod, pod_of_template
 from autarky.control.control_nodes.manifests import AUTHORITIES, authority_key
 from autarky.control.control_nodes.node import role_on_disk
+from autarky.control.kubelet.manifests.credentials import BOOTSTRAP_KUBECONFIG
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.slots.manifests import Revision
 from autarky.control.slots.node import on_disk as slots_on_disk
@@ -36,9 +37,9 @@ from autarky.pki.issue import issue_leaf
 from autarky.pki.kept import read_authority
 from autarky.ports import Cri, Kube, Object
 from autarky.render.kubeconfig import RENEWER, embedded_certificate, pair_kubeconfig
-from autarky.render.node import BOOTSTRAP_KUBECONFIG, RECOVERY
+from autarky.render.node import RECOVERY
 from autarky.render.values import SYSTEM
-from autarky.store import write_private
+from autarky.store import sync_directory, write_private
 
 TEMPLATES = (*WITH_STANDBY, NODE_AGENT)
 """Components that a control node has as static pods, made from the hosted workloads."""
@@ -233,6 +234,14 @@ def remove_credentials() -> None:
     Path(places.LEAVES_PLAN).unlink(missing_ok=True)
     for name in ("etcd-client.pem", "etcd-ca.crt"):
         (BALANCER / name).unlink(missing_ok=True)
+
+
+def sync_removals() -> None:
+    """So that a power cut brings nothing back of what was removed: the node soon forgets that it was a control node."""
+    removed = (places.STANDBY, places.LEAVES, places.LEAVES_PLAN, places.CLUSTER_KEYS, places.CLUSTER_RECORD)
+    for directory in {Path(places.MANIFESTS), PKI, ETCD_PKI, BALANCER, *(Path(one).parent for one in removed)}:
+        if directory.exists():
+            sync_directory(directory)
 
 
 def has_etcd_member() -> bool:

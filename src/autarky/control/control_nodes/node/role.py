@@ -5,7 +5,8 @@ out. A node that
 has everything (from `up`, or an earlier run) is reported and not touched. Errors are reported on the Node
 and retried. When the node's role has changed, `role_changed` is set: the agent restarts in its new role.
 
-Dangers: parts are removed only when the operator says so (`leave`), and only after everything that served has stopped.
+Dangers: parts in use are removed only when the operator says so (`leave`), and any only after everything that served
+has stopped.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class ControlNode(Controller):
             return True
         requested, active, reported = labels_and_report(live["metadata"], CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE)
         ready = self._ready()
-        row = own_row(OwnNode(requested, active, reported, ready))
+        row = own_row(OwnNode(requested, active, reported, ready, role_on_disk.is_unfinished()))
         match row.step:
             case OwnStep.NOTHING:
                 return False
@@ -86,7 +87,7 @@ class ControlNode(Controller):
 
     def _ready(self) -> str | None:
         """What to report of what is on the disk; None while it is incomplete, or being removed."""
-        if role_on_disk.state() in (State.JOINING, State.PREPARED, State.CEASING):
+        if role_on_disk.is_unfinished():
             return None
         found = control_parts.complete()
         return None if found is None else f"{READY}{found}"
@@ -195,11 +196,10 @@ class ControlNode(Controller):
         }
 
     async def _balance_as_worker(self) -> None:
-        if role_on_disk.state() is not State.CEASING:
-            if role_on_disk.acts_as_control_node():
-                role_on_disk.remember(State.LEAVING)
-            if runs := await self._what_runs():
-                raise NotYet(runs)
+        if role_on_disk.acts_as_control_node():
+            role_on_disk.remember(State.LEAVING)
+        if runs := await self._what_runs():
+            raise NotYet(runs)
         role_on_disk.forget_initial_membership()
         role_on_disk.remember(State.CEASING)
         await self.balance()
@@ -213,6 +213,7 @@ class ControlNode(Controller):
                 "way back", f"once its certificate has expired, its kubelet has no credential to rejoin with: {none}"
             )
         control_parts.remove_credentials()
+        control_parts.sync_removals()
         role_on_disk.forget()
         self.tell("control node", "all parts of a control node are removed: this node is a worker")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from autarky import places
 from autarky.render.node_marker import without_initial_members
-from autarky.store import NOT_UNDERSTOOD, write_private
+from autarky.store import NOT_UNDERSTOOD, sync_directory, write_private
 
 FILE = Path(places.CONTROL_NODE_STATE)
 MARKER = Path(places.NODE_MARKER)
@@ -46,8 +46,10 @@ def remember(new: State) -> None:
 
 
 def forget() -> None:
-    """A worker again. (Removing the file needs no sync: a state that reappears after a crash is resumed.)"""
+    """A worker again. Durable on return, as the removal of all parts must be before: without this file nobody resumes
+    what a power cut brings back."""
     FILE.unlink(missing_ok=True)
+    sync_directory(FILE.parent)
 
 
 def forget_initial_membership() -> None:
@@ -85,6 +87,11 @@ def balances_as_control_node() -> bool:
     if known is None:
         return Path(places.STANDBY).is_dir()
     return known in (State.PREPARED, State.READY, State.LEAVING)
+
+
+def is_unfinished() -> bool:
+    """Whether the parts are being made, or removed: no other node relies on them."""
+    return state() in (State.JOINING, State.PREPARED, State.CEASING)
 
 
 def leaves() -> bool:

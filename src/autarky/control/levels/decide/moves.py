@@ -26,6 +26,7 @@ class Step(Enum):
     WAIT = "wait"
     RETIRE = "take the hosted workload away"
     BRING_BACK = "bring the hosted workload back"
+    FINISH = "use up what is kept of the workload that is back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Seen:
     turn: False while a component that comes back earlier does not serve from its hosted slot yet: three that start at
     once would take the processor from the standbys that serve.
     in_force: of the kubelet, the control nodes where the hosted one has yet to step aside; None for others.
+    kept: whether a retired copy of it is still there: beside its workload, a move was interrupted.
     """
 
     hosted: bool | None
@@ -47,6 +49,7 @@ class Seen:
     standbys: Mapping[str, bool | None] | None = None
     turn: bool = True
     in_force: Collection[str] | None = None
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
 
 
 def _come(seen: Seen) -> Decision:
+    if seen.workload and seen.kept:
+        return Decision(Step.FINISH, "its workload is back, and its retired copy is still there")
     if seen.workload:
         return Decision(Step.NOTHING, "it is hosted, as requested")
     if not seen.turn:

@@ -18,10 +18,9 @@ from typing import ClassVar
 
 from autarky import places
 from autarky.control.base import events
-from autarky.control.base.controller import Controller
 from autarky.control.base.health import PORT_TAKEN
 from autarky.control.base.node_view import ApiView
-from autarky.control.base.pending_events import Happened, PendingEvents
+from autarky.control.base.pending_events import PendingEvents, Reporting
 from autarky.control.common import emulation
 from autarky.control.common.skew import image_version
 from autarky.control.slots.decide.report import ANNOTATION, Slots, text
@@ -37,9 +36,9 @@ WARNINGS = frozenset({"CheckpointRefused", PORT_TAKEN})
 
 
 @dataclass(slots=True)
-class Announcer(Controller):
-    """`wants` and `happened` say what to report; `run`, as a task, reports it. `tell(subject, sentence)` logs
-    failures."""
+class Announcer(Reporting):
+    """`wants` and `happened` (an event on the Node) say what to report; `run`, as a task, reports it.
+    `tell(subject, sentence)` logs failures."""
 
     name: ClassVar[str] = "announcing"
 
@@ -55,11 +54,6 @@ class Announcer(Controller):
     """Set it when the live Node may have changed."""
     _wanted: str | None = None
     _not_before: float = 0.0
-
-    def happened(self, reason: str, message: str) -> None:
-        """An event on the Node, as soon as the API answers."""
-        self.pending.append(Happened(reason, message, self.clock.time()))
-        self.changed.set()
 
     def wants(self, level: int, slots: Mapping[str, Slots]) -> None:
         wanted = text(level, slots, self.agent)
