@@ -2,7 +2,8 @@
 
     AutarkyError
     ├── UserError        the input or the environment is wrong; says what, where and how to fix it
-    │   └── Problems     several UserErrors found in one pass, reported together
+    │   ├── Problems     several UserErrors found in one pass, reported together
+    │   └── Inaccessible ssh does not let us into a host, or the host not into its shell or to root
     ├── Unreachable      a host, an API server, etcd or containerd did not answer; the state is unknown
     ├── TimedOut         a named wait passed its deadline; carries the last thing seen
     ├── Conflict         somebody else changed the same thing, or holds the lock
@@ -50,6 +51,11 @@ class Problems(UserError):
         lines = [f"{summary} ({len(self.problems)})"]
         lines += ["- " + str(problem).replace("\n", "\n  ") for problem in self.problems]
         super().__init__("\n".join(lines))
+
+
+class Inaccessible(UserError):
+    """Nobody gets into a host: its key has changed, it accepts none of ours, it has no shell or no sudo. The user can
+    fix that; and whoever has root on the host can bring it about."""
 
 
 class Unreachable(AutarkyError):

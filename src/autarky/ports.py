@@ -23,7 +23,6 @@ from autarky.model.runtime import (
     ContainerEvent,
     ContainerStatus,
     NodeImage,
-    RuntimeStatus,
     RuntimeVersion,
     Sandbox,
 )
@@ -265,8 +264,6 @@ class Cri(Protocol):
 
     async def version(self) -> RuntimeVersion: ...
 
-    async def runtime_status(self) -> RuntimeStatus: ...
-
     def events(self) -> AsyncGenerator[ContainerEvent, None]:
         """Events from now on, and perhaps a few minutes of older ones that nobody has read. It raises like the
         other calls when the runtime goes away, and ends when the runtime ends it.
@@ -376,11 +373,17 @@ class Machines(Protocol):
         ...
 
     def locked(
-        self, command: str, tell: Callable[[str], None], *, minority: bool = False, passes_workers: bool = False
+        self,
+        command: str,
+        tell: Callable[[str], None],
+        *,
+        minority: bool = False,
+        passes_workers: Collection[str] = (),
     ) -> AbstractAsyncContextManager[None]:
         """Lock the machines for the block: those that run, and those that `ensure` creates. minority: only those
         of control nodes, and also where most of them do not answer, as long as one does; no worker has a say then.
-        passes_workers: where those of all control nodes are locked, a worker's that somebody else has is passed over.
+        passes_workers: workers whose machines are passed over where those of all control nodes are locked, also if
+        somebody else has them, or will not let us.
 
         `command` is what others see, `tell` gets one sentence about each wait. Raises Conflict if somebody else
         holds a lock, and Unreachable or UserError for a machine that cannot be used.

@@ -371,7 +371,7 @@ def verify(
 @cluster_options
 @click.option("--keep", required=True, type=click.IntRange(min=1), metavar="N", help="Keep the newest N complete ones.")
 @click.option(
-    "--days", type=click.IntRange(min=1), metavar="N", help="Of these keep none that is N days older than the newest."
+    "--days", type=click.IntRange(min=1), metavar="N", help="Of these, remove what is N days older than the newest."
 )
 @click.option("--schedule", metavar="NAME", help="Only those of this BackupSchedule; default: those of none.")
 @dry_run_option

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ async def _down(
     complete = with_remembered(found, places.cluster_dir(found.name))
     refuse_what_cannot_be_left(complete, leave)
     context = build_context(complete, gone=sorted(leave))
+    workers = [node.name for node in complete.workers]
     try:
         if not dry_run and not yes:
             goes = "".join(f"\n  - {sentence(line)}" for line in await doomed(context, purge=purge, leave=leave))
@@ -78,7 +80,7 @@ async def _down(
             output=output,
             dry_run=dry_run,
             directory=context.directory,
-            hosts_locked=context.machines.locked,
+            hosts_locked=partial(context.machines.locked, passes_workers=workers),
         )
     except Unreachable as error:
         if error.reported:

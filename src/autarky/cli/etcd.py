@@ -133,7 +133,7 @@ def defrag(file: Path | None, cluster: str | None, names: Sequence[str], output:
 )
 @output_option
 def compact(file: Path | None, cluster: str | None, keep: int, output: str) -> None:
-    """Forget old revisions now. The API server does that itself, all five minutes."""
+    """Forget old revisions now. The API server does that itself, every five minutes."""
     _act(file, cluster, output, "compact etcd", lambda it, progress: it.compact(keep, progress))
 
 

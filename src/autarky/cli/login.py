@@ -47,7 +47,7 @@ def login(host: str | None, file: Path | None, ssh_config: str | None, output: s
 async def _login(name: str | None, file: Path | None, ssh_config: str | None, output: str) -> None:
     from autarky.cli.wiring import load_cluster
 
-    wanted = load_cluster(file, None) if file is not None else None
+    wanted = load_cluster(file, None, any_release=True) if file is not None else None
     ssh_config = ssh_config or (wanted.ssh_config if wanted is not None else None)
     async with _control_node(name, wanted, ssh_config) as (host, fetched):
         if wanted is not None and wanted.name != fetched.cluster:
@@ -55,7 +55,7 @@ async def _login(name: str | None, file: Path | None, ssh_config: str | None, ou
             raise UserError(what)
         found, applied = await _fetch(host, fetched, wanted, ssh_config, output)
     if wanted is not None:  # read again: the defaults of the cluster are known now
-        _compare(load_cluster(file, None), applied, file)
+        _compare(load_cluster(file, None, any_release=True), applied, file)
     if output != "json":
         click.echo(_how_to_use(found.name))
 
@@ -96,14 +96,14 @@ async def _fetch(
 
 
 def _cluster(record: Record, ssh_config: str | None, wanted: Cluster | None) -> Cluster:
-    """The cluster of the record, with the settings that belong to this machine."""
+    """The cluster of the record, with the settings that belong to this machine, which may not know its release."""
     import json
 
     from autarky.config import loads
-    from autarky.payload import default_version, known_versions
+    from autarky.payload import default_version
 
     where = "the record of the cluster on its control node"
-    found = loads(json.dumps(record.file), where, default_version=default_version(), known_versions=known_versions())
+    found = loads(json.dumps(record.file), where, default_version=default_version(), known_versions=None)
     directory = wanted.certificates.ca_directory if wanted is not None else None
     return replace(found, ssh_config=ssh_config, certificates=replace(found.certificates, ca_directory=directory))
 

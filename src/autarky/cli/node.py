@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,6 +179,7 @@ async def _remove(
 
     everything = with_remembered(found, places.cluster_dir(found.name))
     context = build_context(everything, gone=[name] if dead else [])
+    workers = [node.name for node in everything.workers]
     try:
         gone = known_node(context, name)
         write = prepare_removal(context, found, gone, by_file=by_file)
@@ -189,7 +191,7 @@ async def _remove(
             output=output,
             dry_run=dry_run,
             directory=context.directory,
-            hosts_locked=context.machines.locked,
+            hosts_locked=partial(context.machines.locked, passes_workers=workers),
         )
     finally:
         await context.close()

@@ -185,15 +185,20 @@ async def _verify(output: str) -> list[str]:
 @payload.command()
 @output_option
 def prune(output: str) -> None:
-    """Remove what no known release or version of etcd needs: old builds, old layers, image directories of labs."""
+    """Remove what no known release or version of etcd needs: old builds, old layers, image directories of labs.
+
+    Refused while a cluster of this machine is of a version that is not known: what it is made of is not known either.
+    """
     freed = run_async(lambda: _prune(output))
     click.echo(f"freed {freed / 1e6:.0f} MB")
 
 
 async def _prune(output: str) -> int:
+    from autarky.cli.wiring import refuse_clusters_of_unknown_versions
     from autarky.payload import prune_store
 
     async with operation("prune the store", output) as progress:
+        refuse_clusters_of_unknown_versions()
         return await prune_store(progress)
 
 

@@ -31,7 +31,7 @@ def pivot(file: Path | None, cluster: str | None, levels: str, output: str, dry_
 @output_option
 @dry_run_option
 def unpivot(file: Path | None, cluster: str | None, output: str, dry_run: bool) -> None:
-    """Move the whole control plane back to static pods: `pivot --to 4`."""
+    """Move all of the control plane back to static pods: `pivot --to 4`."""
     _change(file, cluster, "4", output, dry_run=dry_run)
 
 

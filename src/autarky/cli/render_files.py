@@ -42,8 +42,8 @@ def write_all(inputs: Inputs, directory: Path, *, in_file: Cluster | None = None
 
 
 def _manifests(inputs: Inputs, directory: Path, in_file: Cluster | None) -> list[Path]:
-    """One file per part, with the record of what was applied, as `up` writes it: later, an edit can be told from a
-    rendered value, whoever applied it."""
+    """One file per part, with the record of what was applied, as `up` writes it: later, an edit can be distinguished
+    from a rendered value, whoever applied it."""
     from autarky.control.drift.decide import applied
     from autarky.render.objects import agent_parts, parts
 
@@ -73,6 +73,8 @@ def _host(inputs: Inputs, node: Node, root: Path) -> list[Path]:
     initial member are in place; the others are put there once the API has answered (`standby switch`)."""
     from autarky.control.certificates.manifests import leaves
     from autarky.control.etcd.manifests import pods as etcd
+    from autarky.control.kubelet.manifests import configuration as kubelet_configuration
+    from autarky.control.kubelet.manifests import credentials as kubelet_credentials
     from autarky.control.kubelet.manifests import files as kubelet_files
     from autarky.control.slots import manifests as standby
     from autarky.phases.members import as_it_joins
@@ -86,14 +88,14 @@ def _host(inputs: Inputs, node: Node, root: Path) -> list[Path]:
     ]
     files += [*render_node.static_pods(inputs, node).values(), *render_node.agent_pod(inputs, node).values()]
     programs = {name: render_node.BINARIES[name] for name in kubelet_files.PROGRAMS}
-    first = render_node.first_generation(inputs, node, programs)
+    first = kubelet_configuration.first_generation(inputs, node, programs)
     files += [File(f"{first.directory}/{name}", content) for name, content in first.contents.items()]
     files.append(File(f"{first.directory}/{kubelet_files.COMPLETE}", first.complete))
     links = {f"{first.directory}/{name}": target for name, target in first.links.items()}
     links[kubelet_files.CURRENT] = first.name
     if node.control_plane:
-        files += [*render_node.first_credentials(inputs, node), *render_node.leaf_files(inputs, node)]
-        links |= render_node.FIRST_LINK
+        files += [*kubelet_credentials.first_credentials(inputs, node), *render_node.leaf_files(inputs, node)]
+        links |= kubelet_credentials.FIRST_LINK
         for path, mode in leaves.DIRECTORIES.items():
             _directory(_below(root, path)).chmod(mode)
         revisions = [standby.revision(inputs, component) for component in WITH_STANDBY]

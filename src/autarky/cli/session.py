@@ -14,7 +14,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from autarky.engine.events import Event, Subscriber
     from autarky.engine.phase import Phase
     from autarky.engine.runner import Result
-    from autarky.engine.selection import Selection
     from autarky.ports import Progress
     from autarky.ui.renderer import Renderer
 
@@ -106,7 +105,7 @@ async def run_phases(
     directory: Path,
     output: str = "auto",
     dry_run: bool = False,
-    selection: Selection | None = None,
+    skip: Collection[str] = (),
     hosts_locked: Callable[[str, Callable[[str], None]], AbstractAsyncContextManager[None]],
 ) -> Result:
     """Run an operation on the cluster whose directory this is, and show it.
@@ -137,7 +136,7 @@ async def run_phases(
                 events=events,
                 journal=journal,
                 dry_run=dry_run,
-                selection=selection,
+                skip=skip,
             )
 
 

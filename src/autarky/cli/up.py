@@ -175,8 +175,8 @@ async def bring_up(
     with, where not all are. Returns the nodes that were left out, and why; tell_absent: raises Unreachable for them."""
     from autarky.cli.wiring import build_context, refuse_unfit_machine
     from autarky.config import dump
-    from autarky.engine.selection import Selection
     from autarky.phases import kept_file
+    from autarky.phases.members import remembered
     from autarky.render.values import pretty_json
     from autarky.workflows.up import PHASES
 
@@ -198,10 +198,15 @@ async def bring_up(
             context,
             output=output,
             dry_run=dry_run,
-            selection=Selection(skip=skip),
+            skip=skip,
             directory=context.directory,
             # What was begun must be ended with the hosts that are left: it may be what keeps the API away.
-            hosts_locked=partial(context.machines.locked, minority=moves_etcd),
+            hosts_locked=partial(
+                context.machines.locked,
+                minority=moves_etcd,
+                # A new worker is not passed over: another cluster may be taking that machine just now.
+                passes_workers=remembered(context.directory),
+            ),
         )
     finally:
         await context.close()

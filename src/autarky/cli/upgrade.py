@@ -132,6 +132,7 @@ async def _carry_out(
 
     context = build_context(load_cluster(file, cluster))
     context.upgrades = True  # a file that has the version already contradicts nothing
+    workers = [node.name for node in context.cluster.workers]
     try:
         await run_phases(
             "upgrade",
@@ -141,7 +142,7 @@ async def _carry_out(
             directory=context.directory,
             output=output,
             dry_run=dry_run,
-            hosts_locked=partial(context.machines.locked, passes_workers=True),
+            hosts_locked=partial(context.machines.locked, passes_workers=workers),
         )
         return context.absent, context.soaks
     finally:

@@ -6,7 +6,7 @@ Imports of adapters are inside the functions, so that `autarky --help` stays fas
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from autarky import places
 from autarky.clock import SystemClock
-from autarky.errors import UserError
+from autarky.errors import Problems, UserError
 from autarky.ports import Host, Kube, Progress
 
 if TYPE_CHECKING:
@@ -55,13 +55,18 @@ class ClusterMachines:
 
     @asynccontextmanager
     async def locked(
-        self, command: str, tell: Callable[[str], None], *, minority: bool = False, passes_workers: bool = False
+        self,
+        command: str,
+        tell: Callable[[str], None],
+        *,
+        minority: bool = False,
+        passes_workers: Collection[str] = (),
     ) -> AsyncIterator[None]:
         from autarky.engine.host_lock import Holder, hosts_locked
 
         clock = SystemClock()
         holder = Holder.this(command, clock.time())
-        workers = {node.name for node in self.cluster.nodes if passes_workers and not node.control_plane}
+        workers = {node.name for node in self.cluster.workers if node.name in passes_workers}
         locked = hosts_locked(places.HOST_LOCK, holder, clock, tell, minority=minority, workers=frozenset(workers))
         async with locked as locks:
             self._locks = locks
@@ -182,6 +187,31 @@ def known_clusters() -> list[str]:
     return sorted(path.parent.name for path in root.glob("*/cluster.json"))
 
 
+def refuse_clusters_of_unknown_versions() -> None:
+    """Problems with each cluster of this machine of which it is not known what it is made of."""
+    if problems := [problem for name in known_clusters() if (problem := _unknown_version(name)) is not None]:
+        raise Problems("what these clusters are made of is not known, so nothing is removed", problems)
+
+
+def _unknown_version(name: str) -> UserError | None:
+    from autarky.payload import known_etcd_versions, known_versions
+
+    try:
+        cluster = load_cluster(None, name, any_release=True)
+    except UserError as error:
+        return error
+    kubernetes, etcd = cluster.kubernetes_version, cluster.etcd_version
+    unknown = [f"Kubernetes {kubernetes}"] if kubernetes not in known_versions() else []
+    unknown += [f"etcd {etcd}"] if etcd is not None and etcd not in known_etcd_versions() else []
+    if not unknown:
+        return None
+    return UserError(
+        f"cluster {name} is of {' and '.join(unknown)}, of which there is no usable release file here",
+        where=str(places.cluster_dir(name) / "cluster.json"),
+        fix="set AUTARKY_RELEASES to the directory that has it, or install it with `autarky payload release add FILE`",
+    )
+
+
 def directory_of(file: Path | None, name: str | None) -> Path:
     """The cluster's directory, by its file, its name, or because there is only one."""
     return (
@@ -270,14 +300,12 @@ def build_context(
     cluster: Cluster, *, demoted: Sequence[str] = (), take_ownership: bool = False, gone: Sequence[str] = ()
 ) -> Context:
     """Everything the phases need, from real adapters. `gone`: nodes whose machines are reported gone."""
-    from autarky.payload import Release, known_versions, load_release, with_etcd
+    from autarky.payload import release_of
     from autarky.phases.context import Context
     from autarky.pki import PkiStore
 
     directory = places.cluster_dir(cluster.name)
-    version = cluster.kubernetes_version
-    release = load_release(version) if version in known_versions() else Release.unknown(version)  # or not usable
-    release = with_etcd(release, cluster.etcd_version)
+    release = release_of(cluster.kubernetes_version, cluster.etcd_version)
     return Context(
         cluster=cluster,
         release=release,

@@ -103,8 +103,8 @@ async def hosts_locked(
     minority: bool = False,
     workers: frozenset[str] = frozenset(),
 ) -> AsyncIterator[HostLocks]:
-    """Locks for the block, none at first; `take` adds hosts. Losing one permanently cancels the block. minority: for
-    what has to work when most hosts are gone. workers: as in HostLocks.
+    """Locks for the block, none at first; `take` adds hosts. Losing one permanently cancels the block, unless it is of
+    `workers`. minority: for what has to work when most hosts are gone. workers: as in HostLocks.
 
     Raises what `take` raises; and for a lock that was lost, Conflict or Unreachable instead of going on.
     """
@@ -129,36 +129,35 @@ class HostLocks:
     tell: Callable[[str], None]
     _group: asyncio.TaskGroup
     minority: bool = False
-    """Go on with the lock on any host. Somebody else may then do the same with the others: the caller has been told
+    """Go on with the lock on any host. Somebody else may then do the same with the others: the caller has learnt
     that those are off, and has to be safe if they are not."""
     workers: frozenset[str] = frozenset()
-    """Hosts that are passed over also while somebody else has them, where all others are locked: whoever is root on a
-    worker could else keep the command from beginning for ever. Empty for a command that no worker may be left out of.
-    Another command of ours that has begun has the others, too."""
+    """Hosts that are passed over where all others are locked, whatever keeps us from locking them, and whose locks may
+    be lost: whoever is root on a worker could else keep the command from beginning forever, or end it. Empty for a
+    command that no worker may be left out of. Another command of ours that has begun has the others, too."""
     _keepers: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     async def take(self, hosts: Mapping[str, Host]) -> None:
         """Lock those of the hosts that are not locked yet, side by side.
 
         A host that does not answer is passed over while most of them are locked: whoever holds most of them meets
-        everybody else who does. With `minority`, while one is. Raises Conflict when somebody else has one of them
-        that is none of `workers`, and what connecting to them raises: all that the user must fix as one error.
+        everybody else who does. With `minority`, while one is. Raises Conflict when somebody else has one of them,
+        and what connecting to them raises: all that the user must fix as one error. Not for `workers`.
         """
         missing = {name: host for name, host in hosts.items() if name not in self._keepers}
         taken = await asyncio.gather(*(self._take_one(*item) for item in missing.items()), return_exceptions=True)
         failures = {name: outcome for name, outcome in zip(missing, taken, strict=True) if outcome is not None}
         silent = [failure for failure in failures.values() if isinstance(failure, Unreachable)]
         all_others = hosts.keys() - self.workers <= self._keepers.keys()
-        held = [
-            one for name, one in failures.items() if all_others and name in self.workers and isinstance(one, Conflict)
-        ]
-        enough = len(self._keepers) >= 1 if self.minority or held else 2 * len(self._keepers) > len(hosts)
-        if len(silent) + len(held) < len(failures) or (silent and not enough):
+        of_workers = [failure for name, failure in failures.items() if all_others and name in self.workers]
+        passed = [one for one in of_workers if isinstance(one, AutarkyError) and one not in silent]
+        enough = len(self._keepers) >= 1 if self.minority or passed else 2 * len(self._keepers) > len(hosts)
+        if len(silent) + len(passed) < len(failures) or (silent and not enough):
             raise _together([*failures.values()])
         for failure in silent:
             self.tell(f"going on without the lock on a host that does not answer: {failure}")
-        for conflict in held:
-            self.tell(f"going on without the lock on a worker: {str(conflict).splitlines()[0]}")
+        for error in passed:
+            self._tell_passed(error)
 
     async def release(self, *names: str) -> None:
         """Give up the locks of these hosts, or of all."""
@@ -167,6 +166,9 @@ class HostLocks:
             keeper.cancel()
         if keepers:
             await asyncio.wait(keepers)
+
+    def _tell_passed(self, failure: AutarkyError) -> None:
+        self.tell(f"going on without the lock on a worker: {str(failure).splitlines()[0]}")
 
     # --- one host ---
 
@@ -180,7 +182,8 @@ class HostLocks:
             raise
 
     async def _keep(self, name: str, host: Host, first: asyncio.Future[None]) -> None:
-        """Hold the lock until it is released. Its first failure is reported through `first`, a later one raised."""
+        """Hold the lock until it is released. Its first failure is reported through `first`; a later one is raised, or
+        only told where it is a worker's."""
         try:
             async with self._held(name, host, again=False) as hold:
                 first.set_result(None)
@@ -188,9 +191,15 @@ class HostLocks:
         except AutarkyError as error:
             first.set_exception(error)
             return
-        while True:
-            async with self._held(name, host, again=True) as hold:
-                await hold.lost()
+        try:
+            while True:
+                async with self._held(name, host, again=True) as hold:
+                    await hold.lost()
+        except AutarkyError as error:
+            if name not in self.workers:
+                raise
+            self._keepers.pop(name, None)
+            self._tell_passed(error)
 
     @asynccontextmanager
     async def _held(self, name: str, host: Host, *, again: bool) -> AsyncIterator[Hold]:

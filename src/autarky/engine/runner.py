@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
@@ -35,7 +35,7 @@ from autarky.engine.events import (
 from autarky.engine.journal import Entry, Journal, What, stopped_in
 from autarky.engine.phase import Change, Kept, Phase, Warn, needs_of
 from autarky.engine.progress import Bus, EventProgress, failure
-from autarky.engine.selection import Selection
+from autarky.engine.selection import refuse_unknown
 from autarky.errors import TimedOut, UserError
 from autarky.ports import Clock
 
@@ -68,17 +68,16 @@ async def run_operation(
     events: Sequence[Subscriber] = (),
     journal: Journal | None = None,
     dry_run: bool = False,
-    selection: Selection | None = None,
+    skip: Collection[str] = (),
 ) -> Result:
-    """Run the selected phases (default: all) in order. See the module's contract.
+    """Run all phases but those to skip, in order. See the module's contract.
 
-    Raises what a phase raised, TimedOut for a phase that took too long, and UserError, before anything is
-    done, for a selection that names phases which do not exist.
+    skip: names of phases. Raises what a phase raised, TimedOut for a phase that took too long, and UserError (or
+    Problems), before anything is done, for phases to skip which do not exist.
     """
-    names = [phase.name for phase in phases]
-    selected = (selection or Selection()).apply(name, names)
+    refuse_unknown(name, [phase.name for phase in phases], skip)
     operation = _Operation(name, title, clock, Bus(events), None if dry_run else journal, dry_run=dry_run)
-    skipped = {phase.name: phase for phase in phases if phase.name not in selected}
+    skipped = {phase.name: phase for phase in phases if phase.name in skip}
     operation.begin(phases)
     try:
         for number, phase in enumerate(phases, start=1):

@@ -7,20 +7,10 @@ whether it is still the same process; everything else is Unreachable, never anot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from autarky.clock import start_time
 from autarky.errors import Unreachable
 from autarky.hosts.shell import ENVIRONMENT, ShellHost
-
-
-def process_start_time(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot (field 22 of /proc/PID/stat), or None."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The second field, the name, may hold spaces and parentheses; fields count from after the last one.
-    return int(stat.rpartition(")")[2].split()[19])
 
 
 class LabHost(ShellHost):
@@ -40,5 +30,5 @@ class LabHost(ShellHost):
         return ["nsenter", f"--target={self._pid}", *namespaces, "--", "env", "-i", *ENVIRONMENT, *argv]
 
     def _refuse_absent(self) -> None:
-        if process_start_time(self._pid) != self._start_time:
+        if start_time(self._pid) != self._start_time:
             raise Unreachable(f"lab host {self.name} is not running")

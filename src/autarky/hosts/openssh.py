@@ -19,7 +19,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from autarky.errors import AutarkyError, Unreachable, UserError
+from autarky.errors import AutarkyError, Inaccessible, Unreachable, UserError
 from autarky.hosts.process import Said, converse
 from autarky.store import waiting_lock
 
@@ -71,7 +71,7 @@ class Master:
         return [*self._common, "-S", str(self._socket), "-o", "ControlMaster=no", "-T", "--", self._url, command]
 
     async def ensure(self) -> None:
-        """Connect where there is no connection. Raises Unreachable, or UserError for what the user must fix."""
+        """Connect where there is no connection. Raises Unreachable, or Inaccessible for what the user must fix."""
         async with self._making:
             if self._seen_alive and self._socket.exists():
                 return
@@ -129,32 +129,35 @@ class Master:
 
 
 def explain(name: str, url: str, said: str) -> AutarkyError:
-    """Why ssh did not connect, as the error to raise; `said` is its standard error."""
+    """Why ssh did not connect, as the error to raise; `said` is its standard error. The host's words may be among it,
+    so that none of this is known to be a mistake here."""
     destination = url.removeprefix("ssh://")
     what = f"{name} ({url})"
     words = _last_words(said)
     if "IDENTIFICATION HAS CHANGED" in said or "differs from the key for the IP address" in said:
-        return UserError(
+        return Inaccessible(
             f"{what}: its host key is not the known one: {words}",
             fix="if the machine was reinstalled, remove the old key (ssh-keygen -R HOST) and connect once by hand; "
             "if not, this may be a man-in-the-middle attack: stop",
         )
     if "Host key verification failed" in said or "host key is known for" in said:
-        return UserError(
+        return Inaccessible(
             f"{what}: its host key is not known here: {words}",
             fix=f"connect once by hand and compare the fingerprint: ssh {_for_hand(url)}; "
             "or add the key that ssh-keyscan shows to ~/.ssh/known_hosts when you have verified it",
         )
     if "Permission denied" in said or "Too many authentication failures" in said:
-        return UserError(
+        return Inaccessible(
             f"{what}: it accepts none of the keys that ssh has: {words}",
             fix=f"give it your key (ssh-copy-id {_for_hand(url)}), or name the key in ssh_config or load it (ssh-add); "
             "autarky does not ask for passwords",
         )
     if "Could not resolve hostname" in said and "Temporary failure" not in said:
-        return UserError(f"{what}: {words}", fix=f"correct the name {destination} in the file, or add it to ssh_config")
+        return Inaccessible(
+            f"{what}: {words}", fix=f"correct the name {destination} in the file, or add it to ssh_config"
+        )
     if any(sign in said for sign in ("onfiguration option", "open user config file", "Bad owner or permissions")):
-        return UserError(f"{what}: ssh rejects its configuration: {words}", fix="correct ssh_config")
+        return Inaccessible(f"{what}: ssh rejects its configuration: {words}", fix="correct ssh_config")
     return Unreachable(f"{what}: {words or 'ssh said nothing'}")
 
 

@@ -62,7 +62,7 @@ async def converse(
 
 async def end(process: asyncio.subprocess.Process) -> None:
     """Kill the program with all it forked. Bounded: asyncio also waits for the pipes, and a daemon that left
-    the group may hold them for ever."""
+    the group may hold them forever."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(TimeoutError):

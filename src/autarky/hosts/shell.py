@@ -30,6 +30,7 @@ from autarky.hosts.process import Input, Said, converse
 from autarky.model.facts import HostFacts
 from autarky.model.files import File
 from autarky.ports import Completed
+from autarky.store import file_digest
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = (f"PATH={PATH}", "LC_ALL=C", "HOME=/root")
@@ -242,7 +243,7 @@ class ShellHost:
     async def _has(self, source: Path, path: str, mode: int) -> bool:
         """Whether the same content is there: hashing it on both sides costs less than sending it."""
         seen = (await self.digests([path])).get(path)
-        return seen is not None and seen == (await asyncio.to_thread(_digest, source), mode)
+        return seen is not None and seen == (await asyncio.to_thread(file_digest, source), mode)
 
     @asynccontextmanager
     async def hold(self, path: str, holder: str) -> AsyncIterator[Holding]:
@@ -258,11 +259,6 @@ class ShellHost:
 
     async def close(self) -> None:
         return None
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _without_scripts(argv: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from autarky.errors import AutarkyError, Unreachable, UserError
+from autarky.errors import AutarkyError, Inaccessible, Unreachable
 from autarky.hosts import process
 from autarky.hosts.openssh import ConnectionLost, Master, explain
 from autarky.hosts.process import Input, Said, converse
@@ -134,7 +134,7 @@ class SshHost(ShellHost):
 
     def _lost(self, argv: Sequence[str], begun: bool, stderr: str) -> AutarkyError:
         explained = explain(self._name, self._url, stderr)
-        if isinstance(explained, UserError):
+        if isinstance(explained, Inaccessible):
             return explained
         where = "while it ran" if begun else "before it was seen to start"
         return ConnectionLost(
@@ -213,18 +213,18 @@ def _begun(token: str, said: Said) -> re.Match[bytes] | None:
     return re.search(rb"^%s (\d+) (\d+)\n" % token.encode(), said.stdout, re.MULTILINE)
 
 
-def _not_root(name: str, url: str, said: str) -> UserError:
+def _not_root(name: str, url: str, said: str) -> Inaccessible:
     """sudo refused, or is not there."""
     words = " ".join(said.split())[-400:]
-    return UserError(
+    return Inaccessible(
         f"{name} ({url}): this user cannot become root: {words}",
         fix="allow it without a password (as root there: echo 'USER ALL=(ALL) NOPASSWD: ALL' "
         ">/etc/sudoers.d/USER), or name root in the file: ssh://root@…",
     )
 
 
-def _no_shell(name: str, url: str, said: str) -> UserError:
+def _no_shell(name: str, url: str, said: str) -> Inaccessible:
     words = " ".join(said.split())[-400:]
-    return UserError(
+    return Inaccessible(
         f"{name} ({url}): its login shell does not run commands: {words}", fix="give the user a shell, such as /bin/sh"
     )

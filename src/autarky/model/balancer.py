@@ -1,6 +1,6 @@
 """The backends of one node's load balancer: all that its configuration depends on. stdlib only.
 
-It is this small, instead of the whole cluster, so that `up` and the node agent render the same bytes from what each
+It is this small, instead of all of the cluster, so that `up` and the node agent render the same bytes from what each
 knows.
 """
 

@@ -151,11 +151,22 @@ LED_BY_LEASE: Final = tuple(name for name in WITH_STANDBY if COMPONENTS[name].le
 """Those of which one leads while the others wait for its lease."""
 MOVED: Final = (KUBELET, *WITH_STANDBY)
 """Those whose hosted workload comes and goes with its level, in the order in which they go."""
-JUDGED_ADD_ONS: Final = frozenset({FLANNEL, COREDNS})
+_AGENTS: Final = (NODE_AGENT, OPERATOR)
+_WORKLOADS: Final = tuple(
+    component for component in COMPONENTS.values() if component.kind in ("DaemonSet", "Deployment")
+)
+JUDGED_ADD_ONS: Final = frozenset(
+    component.name for component in _WORKLOADS if component.level is Level.ADD_ONS and component.name not in _AGENTS
+)
 """Those of the workloads: the others run the cluster."""
-JUDGED: Final = (*WITH_STANDBY, KUBE_PROXY, KUBELET, FLANNEL, COREDNS, NODE_AGENT, OPERATOR)
-"""Those whose rollouts the operator judges, and rolls back: of levels 0, 2 and 3, the add-ons that are autarky's, and
-autarky's own agents."""
+JUDGED: Final = tuple(
+    sorted(
+        (component.name for component in _WORKLOADS),
+        key=lambda name: (name in _AGENTS, name in JUDGED_ADD_ONS, name == KUBELET),
+    )
+)
+"""Those whose rollouts the operator judges, and rolls back: all workloads of the table. First the control plane, then
+the kubelet, which comes on top of the hosts', then add-ons, and last autarky's own agents."""
 IMAGES: Final = tuple(
     dict.fromkeys([*(one.image for one in COMPONENTS.values() if one.image and one.name != KUBELET), "pause"])
 )

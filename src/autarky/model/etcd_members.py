@@ -102,7 +102,7 @@ class Desired:
 
     revision: of the template that its static pod should be made from; "" where that is not known. As its node reports:
     outdated: it is made from another one (silence does not say that); failed: it was not healthy with this one;
-    has_turn: it was told to change.
+    has_turn: it was asked to change.
     """
 
     name: str

@@ -5,7 +5,7 @@ what, and names both; `tests/unit/model/test_patience.py` holds the table to all
 
 The principle: refused, reset or unreachable is down at once; only slow answers get patience. A machine may be twenty
 times slower than usual (emulated, or short of CPU) and everything must still make progress: a client that gives up
-before the other side could answer starts over for ever.
+before the other side could answer starts over forever.
 
 Not here: how often something is checked, and how long something must have been healthy before it counts. These belong
 to the decision that they are part of.

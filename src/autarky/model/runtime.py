@@ -11,7 +11,7 @@ from typing import Literal
 class Sandbox:
     """One run of a pod: what its containers share. All times are seconds since 1970.
 
-    A pod whose sandbox died has several, told apart by `attempt`. `uid` is that of the pod; of a static pod
+    A pod whose sandbox died has several, distinguished by `attempt`. `uid` is that of the pod; of a static pod
     it is the hash of its manifest, as in the annotation kubernetes.io/config.hash.
     """
 
@@ -87,15 +87,6 @@ class RuntimeVersion:
     name: str
     version: str
     api_version: str
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeStatus:
-    """Ready only where the runtime says so; `problems` has a sentence for each that is not ready."""
-
-    runtime_ready: bool
-    network_ready: bool
-    problems: tuple[str, ...]
 
 
 ContainerEventType = Literal["created", "started", "stopped", "deleted"]

@@ -22,7 +22,7 @@ from autarky.model.components import NODE_AGENT, WITH_STANDBY
 from autarky.model.files import File
 from autarky.phases.context import Context, for_each
 from autarky.phases.objects import ApplyParts
-from autarky.phases.pivot import wanted_slot
+from autarky.phases.pivot import pivoting, wanted_slot
 from autarky.phases.standbys import active, operator_exists, standby_agents
 from autarky.ports import Progress
 from autarky.render import node as render_node
@@ -69,21 +69,17 @@ class ApplyAgents:
         changes = await ApplyParts(self.render).plan(context)
         if not context.addresses_known or not context.pki.complete():
             return changes
-        return [*changes, *_changes(await for_each(_members(context), lambda node: _work(context, node)))]
+        return [*changes, *_changes(await for_each(pivoting(context), lambda node: _work(context, node)))]
 
     async def run(self, context: Context, progress: Progress) -> None:
         await ApplyParts(self.render).run(context, progress)
-        await for_each(_members(context), lambda node: _start(context, node))
-
-
-def _members(context: Context) -> tuple[Node, ...]:
-    return context.present(context.cluster.initial_members)
+        await for_each(pivoting(context), lambda node: _start(context, node))
 
 
 async def _to_move(context: Context) -> list[Node]:
     """The nodes on which a standby has to go or to come."""
-    move = await for_each(_members(context), lambda node: _has_to_move(context, node))
-    return [node for node in _members(context) if move[node.name]]
+    move = await for_each(pivoting(context), lambda node: _has_to_move(context, node))
+    return [node for node in pivoting(context) if move[node.name]]
 
 
 async def _has_to_move(context: Context, node: Node) -> bool:

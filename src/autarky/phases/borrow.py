@@ -3,6 +3,9 @@
 After `autarky login` a state directory has the cluster's CA and an administrator's certificate, and no other key. What
 `up` compares Secrets and control nodes' files with is read from a control node over the connection to its host, into
 memory, and never written here. The machine that created the cluster gets in this way what another machine has issued.
+
+Contract: no host lends because of what it says of itself. It is a control node of the file, or one by the label in the
+API; its CA key belongs to the CA certificate that is here, which is used in place of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from autarky.errors import Unreachable
 from autarky.model.cluster import Node
 from autarky.model.fingerprint import fingerprint
 from autarky.phases.context import Context
+from autarky.pki.store import fit_together
 from autarky.ports import Host
 from autarky.render import cluster_record
 
@@ -49,8 +53,8 @@ async def borrow(context: Context) -> None:
 
 
 def _candidates(context: Context) -> list[Node]:
-    """Hosts of the cluster that answer; those that are workers in the file only if this machine has no keys."""
-    nodes = [node for node in context.present(context.cluster.nodes) if node.name in context.owners]
+    """Control nodes that answer; those that are workers in the file only if this machine has no keys."""
+    nodes = [node for node in context.present(context.trusted_control_nodes) if node.name in context.owners]
     nodes.sort(key=lambda node: (not node.initial_member, not node.control_plane))
     return [node for node in nodes if node.control_plane or context.pki.borrows]
 
@@ -63,4 +67,5 @@ async def _lent_by(context: Context, host: Host) -> dict[str, bytes]:
     roots = {name: content for name, content in zip(ROOTS, read, strict=True) if content is not None}
     if "ca.key" not in roots or fingerprint(roots.get("ca.crt")) != context.ours.ca:
         return {}
-    return keys | roots
+    roots["ca.crt"] = context.pki.files()["ca.crt"]
+    return keys | roots if fit_together(roots) else {}

@@ -52,7 +52,7 @@ class CheckFile:
 
 
 def _missed_defaults(context: Context) -> list[Warn]:
-    """New defaults are for new clusters; the user is told which of them this cluster does not have."""
+    """New defaults are for new clusters; the user reads which of them this cluster does not have."""
     if context.document is None:
         return []
     number = context.cluster.defaults

@@ -27,7 +27,7 @@ CLEAN_SECONDS = 290.0
 @dataclass(frozen=True, slots=True)
 class CleanNode:
     """Remove everything of ours from the host of a node, unless its machine is gone. If that fails on a worker, the
-    user is told what is left to do, and the node is removed all the same."""
+    user reads what is left to do, and the node is removed all the same."""
 
     node: Node
     purge: bool

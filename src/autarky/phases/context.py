@@ -19,13 +19,13 @@ from autarky.control.cluster_file.decide.records import Record, newest
 from autarky.control.control_nodes.decide.initial import Memory
 from autarky.control.hosts.decide.belonging import Ours, Said
 from autarky.engine.phase import Warn
-from autarky.errors import CommandFailed, TimedOut, Unreachable, UserError
+from autarky.errors import CommandFailed, Inaccessible, TimedOut, Unreachable, UserError
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
 from autarky.model.facts import HostFacts
 from autarky.model.own_add_ons import OwnAddOns
 from autarky.model.versions import Version
-from autarky.payload import Payload, Release, image_reference, known_versions, load_release, with_etcd
+from autarky.payload import Payload, Release, image_reference, release_of
 from autarky.pki import PkiStore
 from autarky.pki.fresh import Fresh, IssuingFiles
 from autarky.ports import Clock, Host, Kube, Machines, Object, Progress
@@ -79,6 +79,8 @@ class Context:
     """How the control plane was left, where its new version emulates the minor before it for a while: a sentence."""
     payload: Payload | None = None
     facts: dict[str, HostFacts] = field(default_factory=dict)
+    said_addresses: set[str] = field(default_factory=set)
+    """Nodes whose address is the one that their own host has said, since the file has none."""
     owners: dict[str, Said] = field(default_factory=dict)
     """Node → which cluster its host says it belongs to; hosts without a marker are not in it."""
     versions: dict[str, str | None] = field(default_factory=dict)
@@ -148,11 +150,9 @@ class Context:
         """From here on the cluster is of that version of Kubernetes, and not of the one in its file."""
         if version == self.cluster.kubernetes_version:
             return
-        known = version in known_versions()
-        release = load_release(version) if known else Release.unknown(version)
         self.version_in_file = self.version_in_file or self.cluster.kubernetes_version
         self.cluster = replace(self.cluster, kubernetes_version=version)
-        self.release = with_etcd(release, self.cluster.etcd_version)
+        self.release = release_of(version, self.cluster.etcd_version)
         self.payload = None
 
     def present(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
@@ -187,6 +187,11 @@ class Context:
         """Those of the file, and after them those that are known to be made by a label."""
         found = [node for node in self.cluster.nodes if node.control_plane or node.name in self.labelled]
         return tuple(sorted(found, key=lambda node: not node.control_plane))
+
+    @property
+    def trusted_control_nodes(self) -> tuple[Node, ...]:
+        """Those of the file, and workers there that the API has as control nodes: none by what its own host says."""
+        return tuple(node for node in self.cluster.nodes if node.control_plane or node.name in self.active_in_api)
 
     def require_payload(self) -> Payload:
         """The payload, which an earlier phase must have got."""
@@ -336,7 +341,7 @@ async def for_each_or_left_out(
         try:
             async with asyncio.timeout(seconds):
                 return await work(node)
-        except (CommandFailed, Unreachable, TimedOut, TimeoutError) as error:
+        except (CommandFailed, Inaccessible, Unreachable, TimedOut, TimeoutError) as error:
             context.absent[node.name] = str(error) or _not_done(seconds)
             if progress is not None:
                 progress.note(left_out(context, node.name))

@@ -1,7 +1,8 @@
 """Changing the arguments of running etcd members: one member at a time, each healthy again before the next is touched,
 and restored if it does not become healthy.
 
-Every host of the file that has a member is looked at, whether it is an initial member or a label made it one.
+Every control node of the file is looked at, and every worker that a label has made one: by the API, or without it by
+what control nodes know. What is on another worker's disk is no member, whatever it looks like.
 
 Contract: safe to be killed at any moment. On the host, FORMER has the static pod from before a change, while that is
 under way: it is written before the static pod is replaced and removed after the verdict, and holds what was healthy.
@@ -40,6 +41,7 @@ from autarky.phases.etcd_listed import members_of
 from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
 from autarky.phases.etcd_template import is_changed_by_agents
 from autarky.phases.kubelets import kubelet_runs
+from autarky.phases.labelled import labelled_by_disks
 from autarky.phases.restarted import NotWell, quoted, until_well
 from autarky.ports import Host, Object, Progress
 from autarky.render.values import SYSTEM
@@ -132,10 +134,16 @@ async def _plans(context: Context) -> dict[str, _Plan]:
         return {}
     if await is_changed_by_agents(context):
         return {}
-    nodes = [node for node in context.present(context.cluster.nodes) if context.machines.host(node.name) is not None]
-    found = await for_each(nodes, lambda node: _plan(context, node))
+    found = await for_each(await _with_members(context), lambda node: _plan(context, node))
     plans = {name: plan for name, plan in found.items() if plan is not None}
     return plans if plans and await start.etcd_exists(context) else {}
+
+
+async def _with_members(context: Context) -> list[Node]:
+    """Whose hosts answer and may have one."""
+    labelled = context.active_in_api if context.api_seen else (await labelled_by_disks(context))[0]
+    nodes = [node for node in context.cluster.nodes if node.control_plane or node.name in labelled]
+    return [node for node in context.present(nodes) if context.machines.host(node.name) is not None]
 
 
 async def _plan(context: Context, node: Node) -> _Plan | None:

@@ -28,8 +28,7 @@ async def members_of(context: Context) -> list[Member] | None:
     """According to the first host whose member reaches the others; None if none does. Those of workers are not asked,
     whose root may answer anything."""
     names = {node.address: node.name for node in context.complete.nodes if node.address is not None}
-    asked = [node for node in context.cluster.nodes if node.control_plane or node.name in context.active_in_api]
-    for node in context.present(sorted(asked, key=lambda node: not node.control_plane)):
+    for node in context.present(sorted(context.trusted_control_nodes, key=lambda node: not node.control_plane)):
         host = context.machines.host(node.name)
         if host is not None and await static_pods(host):
             argv = ["bash", "-c", MEMBERS, "bash", places.BIN, str(ports.ETCD_CLIENT), etcd.PKI]

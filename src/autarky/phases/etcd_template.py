@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from autarky.control.etcd.decide import template as etcd_template
 from autarky.control.etcd.manifests import pods as etcd
-from autarky.control.etcd.manifests.members import KIND
+from autarky.control.etcd.manifests.members import KIND, should_be_member
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change, Warn
 from autarky.errors import ApiError, UserError
@@ -85,7 +85,7 @@ def _refuse_given_up(plane: Object, live: Object, wanted: Object) -> None:
 
 async def _members_away(context: Context) -> list[str]:
     """The members on hosts that do not answer: the others are changed when they serve, which is not waited for."""
-    found = [obj["metadata"]["name"] for obj in await _members(context) if _stays(obj)]
+    found = [obj["metadata"]["name"] for obj in await _members(context) if should_be_member(obj)]
     return sorted(name for name in found if name in context.absent)
 
 
@@ -98,15 +98,11 @@ async def _members(context: Context) -> Sequence[Object]:
         return ()
 
 
-def _stays(obj: Object) -> bool:
-    return bool(obj["spec"].get("state", "Member") == "Member")
-
-
 async def _members_left(context: Context, revision: str) -> str | None:
     """A member of which its agent has never said what it is made from, as right after a first `up`, is waited for by
     nobody: who changes has said so before."""
     waiting = []
-    for obj in filter(_stays, await _members(context)):
+    for obj in filter(should_be_member, await _members(context)):
         status = obj.get("status") or {}
         if status.get("failedRevision") == revision:
             why = status.get("failure") or "it is not healthy with the present template"

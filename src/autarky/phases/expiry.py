@@ -13,17 +13,17 @@ from autarky.control.agents.manifests.node_agent import KUBELET_PKI
 from autarky.control.certificates import decide as certificates
 from autarky.control.certificates.decide import Reported
 from autarky.control.certificates.manifests import leaves
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.errors import AutarkyError
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
 from autarky.pki.check import is_due
 from autarky.pki.kept import end_of, end_of_pem
 from autarky.ports import Host, Object
-from autarky.render import node as render_node
 
 ADMINISTRATOR = "your kubeconfig"
 """Where the administrator's certificate is. `autarky up` renews it, after two thirds of its life like all others."""
-_KUBELET = ("kubelet-client", f"{KUBELET_PKI}/{render_node.CURRENT}")
+_KUBELET = ("kubelet-client", f"{KUBELET_PKI}/{kubelet_credentials.CURRENT}")
 
 
 def reported_by_nodes(nodes: Iterable[Object]) -> dict[str, Reported]:
@@ -58,7 +58,7 @@ async def _ends(host: Host, paths: dict[str, str]) -> dict[str, datetime]:
 
 
 def administrators(context: Context) -> dict[str, Reported]:
-    """The user's own: only `up` renews it, so the user is told when that is due."""
+    """The user's own: only `up` renews it, so the user reads when that is due."""
     end = end_of(context.pki.directory / "admin.crt")
     if end is None:
         return {}

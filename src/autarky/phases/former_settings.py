@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 
 from autarky import places
+from autarky.control.kubelet.manifests.configuration import FORMER_KUBELET_CONFIG
 from autarky.errors import Unreachable
 from autarky.ports import Host
-from autarky.render.node import FORMER_KUBELET_CONFIG
 
 SETTLED = f"{places.HOST_ROOT}/state/kubelet-settings"
 FORMER = f"{places.HOST_ROOT}/state/kubelet-former.json"

@@ -19,6 +19,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autarky import places
+from autarky.control.kubelet.manifests import configuration as kubelet_configuration
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.control.kubelet.manifests import files, generation
 from autarky.control.kubelet.manifests.generation import Generation, MadeOf, in_store
 from autarky.control.upgrade.decide import reported
@@ -34,7 +36,10 @@ from autarky.render import node as render_node
 
 LINKS = {render_node.BINARIES[name]: f"{files.CURRENT}/{name}" for name in files.PROGRAMS}
 """In bin/, for units and for people → the program in force."""
-_GIVEN = (f"--config={render_node.FORMER_KUBELET_CONFIG}", f"--bootstrap-kubeconfig={render_node.BOOTSTRAP_KUBECONFIG}")
+_GIVEN = (
+    f"--config={kubelet_configuration.FORMER_KUBELET_CONFIG}",
+    f"--bootstrap-kubeconfig={kubelet_credentials.BOOTSTRAP_KUBECONFIG}",
+)
 """Arguments that were ours, and that the script gives."""
 _PATH = re.compile("/[!-~]+")
 
@@ -101,7 +106,7 @@ def _of_payload(context: Context, node: Node) -> First:
     programs = {name: binaries[name] for name in files.PROGRAMS}
     links = {name: in_store(places.stored_name(binary.name, binary.sha256)) for name, binary in programs.items()}
     try:
-        return First(render_node.first_generation(context.inputs(), node, links), programs)
+        return First(kubelet_configuration.first_generation(context.inputs(), node, links), programs)
     except ValueError as error:
         raise UserError(str(error), fix="correct spec.extraArgs.kubelet in the cluster file") from error
 

@@ -12,7 +12,7 @@ from autarky.control.cluster_file.decide.records import API
 from autarky.control.control_nodes.decide.initial import Memory
 from autarky.control.hosts.decide import preflight
 from autarky.engine.phase import Change, Kept, Warn
-from autarky.errors import CommandFailed, Problems, Unreachable, UserError
+from autarky.errors import CommandFailed, Inaccessible, Problems, Unreachable, UserError
 from autarky.model.cluster import Node
 from autarky.phases import belonging, kept_file, members
 from autarky.phases.borrow import borrow
@@ -136,8 +136,10 @@ async def look(
 
 async def observe(context: Context) -> None:
     """Read every existing host once, in parallel: its facts, its cluster, and what it remembers. Those that do not
-    answer, or cannot be read, are noted, with the reason. Then put together which nodes are in the cluster."""
+    answer, cannot be read, or are workers that joined before and let nobody in any more, are noted, with the reason.
+    Then put together which nodes are in the cluster."""
     context.absent, context.records = {}, {}
+    closed: dict[str, Inaccessible] = {}
 
     async def one(node: Node) -> None:
         host = context.machines.host(node.name)
@@ -149,6 +151,11 @@ async def observe(context: Context) -> None:
                 await _look_at(context, node, host)
         except (Unreachable, CommandFailed) as error:  # a host that cannot be read is as unknown as a silent one
             context.absent[node.name] = str(error)
+        except Inaccessible as error:
+            if node.control_plane:
+                raise
+            closed[node.name] = error
+            context.absent[node.name] = str(error)
         except TimeoutError:
             context.absent[node.name] = f"{node.name}: its host needs more than {LOOK_SECONDS:.0f} s to answer"
 
@@ -158,12 +165,16 @@ async def observe(context: Context) -> None:
     unknown = {node.name for node in context.cluster.nodes if node.address is None}
     known = {name: node.address for name, node in members.remembered(context.directory).items()}
     known |= {name: facts.address for name, facts in context.facts.items()}
+    context.said_addresses |= unknown & context.facts.keys()
     addresses = {name: address for name, address in known.items() if name in unknown and address is not None}
     etcd_host = context.cluster.etcd_host
     if etcd_host is not None and (host := context.machines.host(etcd_host.name)) is not None:
         addresses[etcd_host.name] = (await host.facts()).address
     context.cluster = context.cluster.with_addresses(addresses)
     await members.learn(context)
+    before = context.joined if context.api_seen else members.remembered(context.directory).keys()
+    if new := [error for name, error in closed.items() if name not in before]:
+        raise new[0]
 
 
 async def _look_at(context: Context, node: Node, host: Host) -> None:
@@ -216,19 +227,34 @@ async def refuse_foreign_hosts(
 
 
 def refuse_errors(context: Context) -> list[str]:
-    """Judge what was seen; raise all errors at once, return the warnings as sentences."""
+    """Judge what was seen; raise all errors at once, return the warnings as sentences. Workers that joined before are
+    left out for theirs."""
     ours = frozenset(context.owners)  # all others have been refused
     etcd_host = context.cluster.etcd_host
     others = [*context.unlisted, *([etcd_host] if etcd_host is not None else [])]
     elsewhere = {node.name: node.address for node in others}
     findings = preflight.checks(context.cluster, context.facts, ours=ours, demoted=context.demoted, elsewhere=elsewhere)
     errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
+    addresses = _addresses_of_joined_workers(context)
+    refusing, ill = preflight.judge(errors, workers=addresses, joined=context.joined)
+    if refusing:
         raise Problems(
             "the hosts are not ready; --ignore CHECK demotes any of these to a warning, by its name in brackets",
-            [UserError(f"[{e.name}] {e.host or 'cluster file'}: {e.what}", fix=e.remedy) for e in errors],
+            [UserError(f"[{e.name}] {e.host or 'cluster file'}: {e.what}", fix=e.remedy) for e in refusing],
         )
-    return _warnings(findings)
+    for name, error in ill.items():  # the address that its host says may be what is wrong
+        context.cluster = context.cluster.with_addresses({name: addresses[name]})
+        context.leave_out(name, *_warnings([error]))
+    return _warnings([one for one in findings if one.severity == "warning" and one.host not in ill])
+
+
+def _addresses_of_joined_workers(context: Context) -> dict[str, str]:
+    """As remembered, else as the file has them. Those whose host alone has said one are left out."""
+    joined = [node for node in context.cluster.workers if node.name in context.joined]
+    in_file = {node.name: node.address for node in joined if node.name not in context.said_addresses}
+    remembered = members.remembered(context.directory)
+    known = in_file | {node.name: remembered[node.name].address for node in joined if node.name in remembered}
+    return {name: address for name, address in known.items() if address is not None}
 
 
 def _warnings(findings: Sequence[preflight.Finding]) -> list[str]:

@@ -23,13 +23,14 @@ from ipaddress import IPv4Interface, IPv4Network
 
 from autarky.control.addons import add_ons_of
 from autarky.control.agents.manifests import node_agent as agent
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import Conflict, TimedOut
 from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.model.files import File
-from autarky.phases import members, renewals
+from autarky.phases import balancer_pods, members, renewals
 from autarky.phases.admit import admit, plan_admission, wait_until_registered
 from autarky.phases.context import Context, for_each_or_left_out
 from autarky.phases.files import changed_files
@@ -39,7 +40,6 @@ from autarky.phases.start import restart_kubelet, start_kubelet, static_pod_chan
 from autarky.phases.version_check import refuse_newer_kubelet
 from autarky.ports import SHORT, Host, Progress
 from autarky.render import access
-from autarky.render import node as render_node
 from autarky.render.kubeconfig import bootstrap_kubeconfig, bootstrap_token, embeds_certificate
 from autarky.render.objects import access_part
 from autarky.render.values import SYSTEM
@@ -59,7 +59,7 @@ timeout of the phase."""
 class StartJoining:
     name: str = "start-joining"
     title: str = "Start the kubelets that join"
-    timeout: float = 180
+    timeout: float = 180 + balancer_pods.TURNS
     needs: tuple[str, ...] = ("prepare-hosts", "start-control-plane")
 
     async def plan(self, context: Context) -> Sequence[Change]:
@@ -71,6 +71,7 @@ class StartJoining:
     async def run(self, context: Context, progress: Progress) -> None:
         await renewals.refuse_former(context, progress)
         await ApplyParts(access_part).run(context, progress)
+        await balancer_pods.replace_in_turn(context, _joining(context), progress)
         await for_each_or_left_out(
             context, _joining(context), lambda node: start_joining(context, node), progress, seconds=WITHIN
         )
@@ -85,13 +86,13 @@ class JoinNodes:
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known or not context.pki.complete():
-            return [Change(f"join node {node.name}") for node in _nodes(context)]
+            return [Change(f"join node {node.name}") for node in members.that_answer(context)]
         tokens = await for_each_or_left_out(context, _joining(context), lambda node: _token(context.host(node)))
         left = [Change(f"delete the join token of {name}") for name, token in tokens.items() if token is not None]
-        bare = [node for node in _nodes(context) if tokens.get(node.name) is None]
+        bare = [node for node in members.that_answer(context) if tokens.get(node.name) is None]
         due = await for_each_or_left_out(context, bare, lambda node: renewals.due(context, node))
         left += [Change(sentence) for sentence in due.values() if sentence is not None]
-        return [*await plan_admission(context, _nodes(context)), *left]
+        return [*await plan_admission(context, members.that_answer(context)), *left]
 
     async def run(self, context: Context, progress: Progress) -> None:
         async def one(node: Node) -> None:
@@ -103,15 +104,11 @@ class JoinNodes:
                 await _take_token_back(context, context.host(node))
             await renewals.give(context, node)
 
-        await for_each_or_left_out(context, _nodes(context), one, progress)
-
-
-def _nodes(context: Context) -> list[Node]:
-    return [members.as_it_joins(node) for node in context.present(context.cluster.nodes)]
+        await for_each_or_left_out(context, members.that_answer(context), one, progress)
 
 
 def _joining(context: Context) -> list[Node]:
-    return [node for node in _nodes(context) if not node.control_plane]
+    return [node for node in members.that_answer(context) if not node.control_plane]
 
 
 async def _differences(context: Context, node: Node) -> list[str]:
@@ -120,6 +117,7 @@ async def _differences(context: Context, node: Node) -> list[str]:
     stale, missing = await static_pod_changes(context, host, node)
     sentences = [f"write the static pod {file.path} on {node.name}" for file in missing]
     sentences += [f"remove the static pod {path} on {node.name}" for path in stale]
+    sentences += await balancer_pods.plan_replacement(context, node)
     if await _lacks_credentials(host):
         sentences.append(f"give {node.name} a join token")
     if not await kubelet_runs(host):
@@ -159,7 +157,7 @@ async def _start_over(context: Context, host: Host, node: Node) -> None:
     """What has to fit the Node that its kubelet is about to register. The API has no request for the serving
     certificate that it has: it asks for another one. And the API would give the node another range of pod addresses
     than its bridge has: so the Node is made here, with that range; where it is taken, what there is of it goes."""
-    await host.remove([f"{agent.KUBELET_PKI}/{render_node.SERVING}"])
+    await host.remove([f"{agent.KUBELET_PKI}/{kubelet_credentials.SERVING}"])
     for addon in add_ons_of(context.cluster):
         if addon.pod_range:
             said = (await host.run(["sh", "-c", addon.pod_range], check=False)).text
@@ -207,12 +205,12 @@ async def _filled_in(context: Context, node: Node) -> None:
 async def _lacks_credentials(host: Host) -> bool:
     """Whether its kubelet has neither a certificate nor, having joined before, a credential to ask for one. A kubelet
     writes its kubeconfig at its first start, before it has a certificate."""
-    kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG, most=SHORT)
+    kubeconfig = await host.read(kubelet_credentials.KUBELET_KUBECONFIG, most=SHORT)
     if kubeconfig is None:
         return True
-    if embeds_certificate(kubeconfig) or await host.read(render_node.CURRENT_PATH):
+    if embeds_certificate(kubeconfig) or await host.read(kubelet_credentials.CURRENT_PATH):
         return False
-    asks_with = await host.read(render_node.BOOTSTRAP_KUBECONFIG, most=SHORT)
+    asks_with = await host.read(kubelet_credentials.BOOTSTRAP_KUBECONFIG, most=SHORT)
     return asks_with is None or bootstrap_token(asks_with) is not None
 
 
@@ -222,12 +220,12 @@ async def _give_token(context: Context, host: Host, node: Node) -> None:
     expires = (datetime.now(UTC) + TOKEN_LIFETIME).strftime("%Y-%m-%dT%H:%M:%SZ")
     await context.kube().create(access.join_token(node, token_id, secret, expires))
     content = bootstrap_kubeconfig(context.pki.files()["ca.crt"], context.cluster.name, f"{token_id}.{secret}")
-    await host.write_files([File(render_node.BOOTSTRAP_KUBECONFIG, content, 0o600)])
+    await host.write_files([File(kubelet_credentials.BOOTSTRAP_KUBECONFIG, content, 0o600)])
 
 
 async def _token(host: Host) -> str | None:
     """The id of the token on the host."""
-    content = await host.read(render_node.BOOTSTRAP_KUBECONFIG, most=SHORT)
+    content = await host.read(kubelet_credentials.BOOTSTRAP_KUBECONFIG, most=SHORT)
     token = None if content is None else bootstrap_token(content)
     return None if token is None else token.partition(".")[0]
 
@@ -243,7 +241,7 @@ async def _take_token_back(context: Context, host: Host) -> None:
     token_id = await _token(host)
     if token_id is not None:
         await context.kube().delete("v1", "Secret", f"bootstrap-token-{token_id}", SYSTEM)
-        await host.remove([render_node.BOOTSTRAP_KUBECONFIG])
+        await host.remove([kubelet_credentials.BOOTSTRAP_KUBECONFIG])
 
 
 def _random(length: int) -> str:

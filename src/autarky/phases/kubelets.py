@@ -17,6 +17,7 @@ from autarky.control.common.shapes import mapping, name_of
 from autarky.control.kubelet.decide import nodes as nodes_of
 from autarky.control.kubelet.decide import pools, report, standing, turns, wanted
 from autarky.control.kubelet.decide.order import Target
+from autarky.control.kubelet.manifests import configuration as kubelet_configuration
 from autarky.control.kubelet.manifests import files
 from autarky.control.kubelet.manifests.generation import base_digest, base_file
 from autarky.control.upgrade.decide import path
@@ -32,7 +33,6 @@ from autarky.phases.restarted import quoted
 from autarky.phases.version_check import live_control_plane
 from autarky.ports import Host, Object, Progress
 from autarky.render import crds
-from autarky.render import node as render_node
 from autarky.render.values import Inputs
 
 TIMEOUT, STILL = 1800.0, 300.0
@@ -84,10 +84,6 @@ async def kubelet_runs(host: Host) -> bool:
     return (await host.run(["systemctl", "is-active", "kubelet"], check=False)).text == "active"
 
 
-def nodes_that_answer(context: Context) -> list[Node]:
-    return [members.as_it_joins(node) for node in context.present(context.cluster.nodes)]
-
-
 # --- looking -----------------------------------------------------------------------------------------------------
 
 
@@ -112,11 +108,11 @@ async def look(context: Context, *, live_only: bool = False) -> dict[str, Lacks]
         return {}
     live = {name_of(obj): obj for obj in await kube.list("v1", "Node")}
     if live_only:
-        bases = {node.name: _reported_base(live.get(node.name)) for node in nodes_that_answer(context)}
+        bases = {node.name: _reported_base(live.get(node.name)) for node in members.that_answer(context)}
     else:
         plane = _as_in_file(context, plane)
         inputs = context.inputs()
-        bases = {node.name: _base(inputs, node) for node in nodes_that_answer(context)}
+        bases = {node.name: _base(inputs, node) for node in members.that_answer(context)}
     around = nodes_of.Around(plane, pools.read(mapping(plane.get("spec")).get("pools")))
     found = nodes_of.found([live[name] for name in bases if name in live], around).nodes
     lacking = {node.name: _lacks(plane, node, live[node.name], bases[node.name]) for node in found}
@@ -136,7 +132,7 @@ def _reported_base(obj: Object | None) -> str:
 
 
 def _base(inputs: Inputs, node: Node) -> str:
-    return base_digest(base_file(render_node.base_of(inputs, node)).content)
+    return base_digest(base_file(kubelet_configuration.base_of(inputs, node)).content)
 
 
 def _lacks(plane: Object, node: turns.Node, obj: Object, base: str) -> Lacks | None:
@@ -253,7 +249,7 @@ async def _failure(context: Context, failed: Mapping[str, Lacks]) -> UserError:
 
 async def _last_words(context: Context, name: str) -> str:
     """Nothing where its host does not say: the failure counts all the same."""
-    node = next((node for node in nodes_that_answer(context) if node.name == name), None)
+    node = next((node for node in members.that_answer(context) if node.name == name), None)
     try:
         content = None if node is None else await context.host(node).read(files.LAST_WORDS, most=MOST_WORDS)
     except (CommandFailed, Unreachable, TimedOut):

@@ -32,13 +32,18 @@ async def find_labelled(context: Context, *, api: bool, named: Collection[str] =
     if api:
         context.labelled = frozenset(await _by_label(context) & workers)
         return []
+    context.labelled, unproven = await labelled_by_disks(context, named)
+    return unproven
+
+
+async def labelled_by_disks(context: Context, named: Collection[str] = ()) -> tuple[frozenset[str], list[str]]:
+    """Without the API: (those that somebody else knows, those that only their own disk knows)."""
     claiming = await _by_disk(context)
     believed = {node.name for node in claiming if node.name in named}
     asked = [node for node in context.cluster.nodes if node.control_plane or node.name in believed]
     known = {one for found in await asyncio.gather(*(_known_to(context, node) for node in asked)) for one in found}
     believed |= {node.name for node in claiming if node.address is not None and (node.name, node.address) in known}
-    context.labelled = frozenset(believed)
-    return sorted(node.name for node in claiming if node.name not in believed)
+    return frozenset(believed), sorted(node.name for node in claiming if node.name not in believed)
 
 
 async def _by_label(context: Context) -> set[str]:

@@ -143,3 +143,8 @@ def as_it_joins(node: Node) -> Node:
     """The node as the command line prepares and joins it: a control node that is no initial member is a worker
     until the operator and its agent have made it a control node, by its label."""
     return replace(node, control_plane=node.control_plane and node.initial_member)
+
+
+def that_answer(context: Context) -> list[Node]:
+    """The nodes of the file whose hosts answer, each as it joins."""
+    return [as_it_joins(node) for node in context.present(context.cluster.nodes)]

@@ -16,6 +16,7 @@ from autarky.control.addons import images_of
 from autarky.control.certificates.manifests import leaves
 from autarky.control.certificates.manifests.specs import certificate_specs
 from autarky.control.kubelet.manifests import files as kubelet_files
+from autarky.control.kubelet.manifests import service as kubelet_service
 from autarky.control.kubelet.manifests import units as change_units
 from autarky.control.slots import manifests as standby
 from autarky.engine.phase import Change, Warn
@@ -109,7 +110,9 @@ class PrepareHosts:
             return [Change(f"prepare host {node.name}") for node in context.cluster.nodes]
         before = set(context.absent)
         work = await self._look(context)
-        found: list[Change | Warn] = [Change(s) for node in _nodes(context) for s in work[node.name].sentences(node)]
+        found: list[Change | Warn] = [
+            Change(s) for node in members.that_answer(context) for s in work[node.name].sentences(node)
+        ]
         found += [warning for one in work.values() for warning in one.warnings]
         return found + left_out_since(context, before)
 
@@ -123,18 +126,12 @@ class PrepareHosts:
             if work[node.name]:
                 await carry_out(context.host(node), work[node.name], progress)
 
-        await for_each_or_left_out(context, _nodes(context), one, progress, seconds=PREPARED_WITHIN)
+        await for_each_or_left_out(context, members.that_answer(context), one, progress, seconds=PREPARED_WITHIN)
 
     async def _look(self, context: Context, progress: Progress | None = None) -> Mapping[str, NodeWork]:
         return await for_each_or_left_out(
-            context, _nodes(context), lambda node: look(context, node), progress, seconds=SEEN_WITHIN
+            context, members.that_answer(context), lambda node: look(context, node), progress, seconds=SEEN_WITHIN
         )
-
-
-def _nodes(context: Context) -> list[Node]:
-    """Those that answer. A control node that is no initial member is prepared as a worker: it gets what more it needs
-    by its label."""
-    return [members.as_it_joins(node) for node in context.present(context.cluster.nodes)]
 
 
 async def look(context: Context, node: Node) -> NodeWork:
@@ -275,8 +272,8 @@ async def write_leaves(host: Host, files: Sequence[File]) -> None:
 # --- container runtime and images ------------------------------------------------------------------
 
 
-_UNITS = (render_node.CONTAINERD_UNIT, render_node.KUBELET_UNIT)
-_WATCHES = (render_node.GIVEN_UNITS, change_units.PATHS)
+_UNITS = (render_node.CONTAINERD_UNIT, kubelet_service.KUBELET_UNIT)
+_WATCHES = (kubelet_service.GIVEN_UNITS, change_units.PATHS)
 """(path unit, service): for certificates given to the kubelet, and for what its agent asks for."""
 _KUBELET_AND_WATCHES = ("kubelet.service", *(PurePosixPath(path).name for pair in _WATCHES for path in pair))
 

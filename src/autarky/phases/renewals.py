@@ -16,6 +16,7 @@ from contextlib import suppress
 from autarky.control.admission.act import read_renewals
 from autarky.control.admission.decide.approval import NO_CREDENTIAL
 from autarky.control.certificates.manifests.specs import renewal_certificate
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.engine.deadline import poll_until
 from autarky.errors import Conflict
 from autarky.model import patience
@@ -25,7 +26,6 @@ from autarky.phases import signing
 from autarky.phases.context import Context
 from autarky.ports import SHORT, Host, Kube, Progress
 from autarky.render import access
-from autarky.render import node as render_node
 from autarky.render.kubeconfig import embedded_certificate
 from autarky.render.values import SYSTEM
 
@@ -65,7 +65,7 @@ async def give(context: Context, node: Node) -> None:
         return
     if context.pki.borrows:  # no CA key here: a control node signs it
         await signing.issue(context, [renewal_certificate(node.name)])
-    file = render_node.renewal_kubeconfig(context.inputs(), node)
+    file = kubelet_credentials.renewal_kubeconfig(context.inputs(), node)
     await note(kube, {node.name: _fingerprint(file.content) or NO_CREDENTIAL})
     await host.write_files([file])
 
@@ -78,7 +78,7 @@ async def forget(kube: Kube, node: str) -> None:
 
 async def _held(host: Host) -> str | None:
     """The fingerprint of what the host has; None for a token, too."""
-    content = await host.read(render_node.BOOTSTRAP_KUBECONFIG, most=SHORT)
+    content = await host.read(kubelet_credentials.BOOTSTRAP_KUBECONFIG, most=SHORT)
     return None if content is None else _fingerprint(content)
 
 

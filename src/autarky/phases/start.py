@@ -18,15 +18,16 @@ from dataclasses import dataclass
 
 from autarky import places
 from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.control.kubelet.manifests import files as generations
 from autarky.control.slots import manifests as standby
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.model import patience
 from autarky.model.cluster import Node
-from autarky.model.components import API_SERVER, ETCD, WITH_STANDBY
+from autarky.model.components import API_SERVER, ETCD, LOAD_BALANCER, WITH_STANDBY
 from autarky.model.files import File
-from autarky.phases import standbys
+from autarky.phases import balancer_pods, standbys
 from autarky.phases.binaries import point_links
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
@@ -47,7 +48,7 @@ LOOKS, BETWEEN_LOOKS = 3, 8.0
 class StartControlPlane:
     name: str = "start-control-plane"
     title: str = "Start the temporary control plane"
-    timeout: float = patience.most(API_TIMEOUT)
+    timeout: float = patience.most(API_TIMEOUT) + balancer_pods.TURNS
     needs: tuple[str, ...] = ("prepare-hosts",)
 
     async def plan(self, context: Context) -> Sequence[Change]:
@@ -66,13 +67,14 @@ class StartControlPlane:
         if host is None:
             return [f"start the temporary control plane on {node.name}"]
         sentences = []
-        if await host.read(render_node.KUBELET_KUBECONFIG) is None:
+        if await host.read(kubelet_credentials.KUBELET_KUBECONFIG) is None:
             sentences.append(f"write the kubelet's first credentials on {node.name}")
         if await _will_end(host):
             sentences.append(f"let the kubelet of {node.name} renew its certificate with the newest one that it has")
         stale, missing = await static_pod_changes(context, host, node, founding=await begins(host))
         sentences += [f"remove the static pod {path} on {node.name}" for path in stale]
         sentences += [f"write the static pod {file.path} on {node.name}" for file in missing]
+        sentences += await balancer_pods.plan_replacement(context, node)
         if not await kubelet_runs(host):
             sentences.append(f"start the kubelet on {node.name}")
         if await host.read(FOUNDED) is None:
@@ -83,6 +85,7 @@ class StartControlPlane:
         initial_members = context.present(context.cluster.initial_members)
         temporary = () if await _api_answers(context) else initial_members if context.founded else (context.first,)
         begins = await _beginning(context)
+        await balancer_pods.replace_in_turn(context, initial_members, progress)
 
         async def one(node: Node) -> None:
             founding = await begins(context.host(node))
@@ -96,13 +99,13 @@ class StartControlPlane:
         self, context: Context, node: Node, progress: Progress, *, with_standbys: bool, founding: bool
     ) -> None:
         host = context.host(node)
-        if await host.read(render_node.KUBELET_KUBECONFIG) is None:
-            first, kubeconfig = render_node.first_credentials(context.inputs(), node)
+        if await host.read(kubelet_credentials.KUBELET_KUBECONFIG) is None:
+            first, kubeconfig = kubelet_credentials.first_credentials(context.inputs(), node)
             await host.write_files([first])
-            await point_links(host, render_node.FIRST_LINK)
+            await point_links(host, kubelet_credentials.FIRST_LINK)
             await host.write_files([kubeconfig])
         if await _will_end(host):
-            await host.write_files([render_node.kubelet_kubeconfig(context.inputs(), node)])
+            await host.write_files([kubelet_credentials.kubelet_kubeconfig(context.inputs(), node)])
             await restart_kubelet(host)
         stale, missing = await static_pod_changes(context, host, node, founding=founding)
         await host.remove(stale)
@@ -142,10 +145,10 @@ async def _start_standbys(context: Context, host: Host, node: Node) -> None:
 async def _will_end(host: Host) -> bool:
     """Whether its kubelet will one day fail to renew its certificate: earlier releases wrote its first certificate into
     its kubeconfig, and it asks with that one. Only where it has rotated its own since."""
-    kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG, most=SHORT)
+    kubeconfig = await host.read(kubelet_credentials.KUBELET_KUBECONFIG, most=SHORT)
     if kubeconfig is None or not embeds_certificate(kubeconfig):
         return False
-    return all([await host.read(path) is not None for path in render_node.FIRST_LINK])
+    return all([await host.read(path) is not None for path in kubelet_credentials.FIRST_LINK])
 
 
 async def _note_founded(context: Context, node: Node) -> None:
@@ -179,7 +182,7 @@ async def static_pod_changes(
     """(manifests of older generations, manifests to write) of the permanent static pods.
 
     founding: whether etcd may start here as a new cluster, since it is nowhere yet. The members of an existing one are
-    changed one at a time (`etcd_change`).
+    changed one at a time (`etcd_change`), and so are load balancers that serve (`balancer_pods`).
     """
     present = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
     pods = render_node.static_pods(context.inputs(), node)
@@ -188,6 +191,8 @@ async def static_pod_changes(
     elif ETCD in pods:
         there = next(filter(None, map(manifest_of, (await static_pods(host)).values())), None)
         pods |= {} if there is None else {ETCD: wanted_member(context, node, there)}
+    if await balancer_pods.former_pods(host, pods[LOAD_BALANCER].path):
+        del pods[LOAD_BALANCER]
     keep = {file.path for file in pods.values()}
     stale = [
         f"{places.MANIFESTS}/{name}"

@@ -1,6 +1,6 @@
 """Removing a cluster.
 
-Contract: on lab hosts the whole machine goes. On other hosts everything that autarky put there goes:
+Contract: on lab hosts the machine itself goes. On other hosts everything that autarky put there goes:
 units, containers, mounts, network interfaces, rules, files; etcd data and CA keys are moved aside with a
 time stamp (rule 3: data is never deleted unless that was asked for by name). The marker goes last, so
 that the next `down` resumes a killed one.
@@ -20,12 +20,14 @@ from pathlib import PurePosixPath
 from autarky import places
 from autarky.control.addons import ADD_ONS
 from autarky.control.hosts.decide.belonging import Refusal
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.control.kubelet.manifests import files as generations
 from autarky.control.kubelet.manifests import hosted
+from autarky.control.kubelet.manifests import service as kubelet_service
 from autarky.control.kubelet.manifests.units import PATHS as CHANGE_UNITS
 from autarky.control.kubelet.manifests.units import UNIT as CHANGE_UNIT
 from autarky.engine.phase import Change
-from autarky.errors import CommandFailed, Problems, Refused, Unreachable
+from autarky.errors import AutarkyError, CommandFailed, Inaccessible, Problems, Refused, Unreachable
 from autarky.model.cluster import Node
 from autarky.model.components import LINKS
 from autarky.phases import belonging
@@ -63,7 +65,7 @@ SUPERVISOR = PurePosixPath(hosted.SCRIPT_PATH).name
 """As the kernel calls it."""
 _CLEAN = f"""\
 set -u
-systemctl stop {render_node.GIVEN_UNIT}.path 2>/dev/null
+systemctl stop {kubelet_service.GIVEN_UNIT}.path 2>/dev/null
 systemctl stop {CHANGE_UNIT}.path {CHANGE_UNIT}.service 2>/dev/null
 systemctl disable --now kubelet 2>/dev/null
 pkill -KILL --ns $$ --nslist pid -x {SUPERVISOR} # it would start both kubelets again
@@ -95,9 +97,10 @@ rm -rf {places.MANIFESTS} {places.RUN} {_of_addons("paths")} \\
   /var/lib/cni /var/lib/kubelet /var/log/pods /var/log/containers \\
   {render_node.CONTAINERD_CONFIG} {render_node.SYSCTLS} \\
   {render_node.MODULES_FILE} \\
-  {render_node.CONTAINERD_UNIT} {render_node.KUBELET_UNIT} \\
-  {" ".join((*render_node.GIVEN_UNITS, *CHANGE_UNITS))} \\
-  {render_node.KUBELET_KUBECONFIG} {render_node.BOOTSTRAP_KUBECONFIG} {places.STANDBY} {places.CHECKPOINTS} \\
+  {render_node.CONTAINERD_UNIT} {kubelet_service.KUBELET_UNIT} \\
+  {" ".join((*kubelet_service.GIVEN_UNITS, *CHANGE_UNITS))} \\
+  {kubelet_credentials.KUBELET_KUBECONFIG} {kubelet_credentials.BOOTSTRAP_KUBECONFIG} \\
+  {places.STANDBY} {places.CHECKPOINTS} \\
   {places.HOST_ROOT}/nllb {places.LEAVES}
 for plugin in bridge loopback host-local portmap; do
   case "$(readlink {render_node.CNI_BIN}/$plugin)" in {places.HOST_ROOT}/*) rm -f {render_node.CNI_BIN}/$plugin ;; esac
@@ -154,8 +157,8 @@ class CleanHosts:
         async def one(node: Node) -> None:
             try:
                 await clean(context.host(node), stamp, progress, purge=self.purge)
-            except (Unreachable, CommandFailed) as error:  # root on it can make it fail; the others go on
-                context.absent[node.name] = str(error)
+            except (Unreachable, CommandFailed, Inaccessible) as error:  # root on it can make it fail; the others go on
+                _leave(context, node, error)
 
         ours, others = await hosts_to_clean(context, self.leave)
         for sentence in others:
@@ -194,8 +197,8 @@ async def hosts_to_clean(context: Context, leave: Collection[str] = ()) -> tuple
             continue
         try:
             found = await belonging.refusals(context, [node], by_name=True)
-        except (Unreachable, CommandFailed) as error:  # what cannot be read is as unknown as what does not answer
-            context.absent[node.name] = str(error)
+        except (Unreachable, CommandFailed, Inaccessible) as error:  # as unknown as what does not answer
+            _leave(context, node, error)
             continue
         refused |= {name: why for name, why in found.items() if why is not None}
         ours += [node] if found == {node.name: None} else []
@@ -205,6 +208,13 @@ async def hosts_to_clean(context: Context, leave: Collection[str] = ()) -> tuple
     others = [f"{problem.what}: it is left alone" for problem in foreign]
     others += [f"node {name} does not answer and keeps all of autarky: {why}" for name, why in context.absent.items()]
     return ours, [*others, *(f"node {name} keeps all of autarky, as --leave says" for name in sorted(leave))]
+
+
+def _leave(context: Context, node: Node, why: AutarkyError) -> None:
+    """Raises it where a control node does not let us in: that is for the user to correct."""
+    if node.control_plane and isinstance(why, Inaccessible):
+        raise why
+    context.absent[node.name] = str(why)
 
 
 async def doomed(context: Context, *, purge: bool, leave: Collection[str] = ()) -> list[str]:

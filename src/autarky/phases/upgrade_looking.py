@@ -253,10 +253,10 @@ async def _revisions(host: Host, component: str, current: str | None, images: Ma
 def _pod(content: bytes, component: str) -> Object | None:
     try:
         pod: Object = json.loads(content)
-        whole = standby_files.is_complete(content) and bool(images_of_pod(pod) and image_of(pod, component))
+        complete = standby_files.is_complete(content) and bool(images_of_pod(pod) and image_of(pod, component))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return pod if whole else None
+    return pod if complete else None
 
 
 def _lacking(pod: Object, images: Mapping[str, str]) -> str:

@@ -182,7 +182,7 @@ async def newest_kubelet(host: Host) -> Version | None:
 
 
 def _hosted_kubelet(content: bytes, boot: bytes, uptime: bytes) -> Version | None:
-    """Where it cannot be told whether what its supervisor has written is of now, it counts."""
+    """Where it is not known whether what its supervisor has written is of now, it counts."""
     values = files.parse(content)
     this_boot, now = values.get("boot"), 0
     with suppress(ValueError):

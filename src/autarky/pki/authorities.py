@@ -38,10 +38,7 @@ class PairFiles:
 
     def read(self) -> Pair | None:
         """The content, or None unless both files are there."""
-        try:
-            return Pair(self.certificate.read_bytes(), self.key.read_bytes())
-        except FileNotFoundError:
-            return None
+        return Pair.read(self.certificate, self.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -32,6 +33,14 @@ class Pair:
 
     certificate: bytes
     key: bytes = field(repr=False)
+
+    @classmethod
+    def read(cls, certificate: Path, key: Path) -> Pair | None:
+        """None unless both files are there. OSError for what cannot be read."""
+        try:
+            return cls(certificate.read_bytes(), key.read_bytes())
+        except FileNotFoundError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,7 @@ class Files:
 
     def read(self) -> Pair | None:
         """None unless both are there. OSError for what cannot be read."""
-        try:
-            return Pair(self.certificate.read_bytes(), self.key.read_bytes())
-        except FileNotFoundError:
-            return None
+        return Pair.read(self.certificate, self.key)
 
     @property
     def readable(self) -> bool:

@@ -308,6 +308,19 @@ class PkiStore:
                 path.unlink(missing_ok=True)
 
 
+def fit_together(roots: Mapping[str, bytes]) -> bool:
+    """Whether of each CA the key belongs to the certificate, and the public service account key to the private one. A
+    name with one file only is not judged."""
+    try:
+        for name in COMMON_NAMES:
+            if (pair := _pair_in(roots, name)) is not None:
+                read_pair(pair)
+        key, public = (roots.get(f"{SERVICE_ACCOUNT}.{end}") for end in ("key", "pub"))
+        return key is None or public is None or public_pem(load_key(key)) in public
+    except ValueError:
+        return False
+
+
 def _pair_in(files: Mapping[str, bytes], name: str) -> Pair | None:
     certificate, key = files.get(f"{name}.crt"), files.get(f"{name}.key")
     return None if certificate is None or key is None else Pair(certificate, key)

@@ -18,6 +18,7 @@ from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model.versions import Version
 from autarky.ports import Object
 from autarky.render import crds
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 
 OLD, NEW = Version(1, 36, 4), Version(1, 37, 1)
 AWAY = Unreachable("no API server answers\nat all")
@@ -286,8 +287,8 @@ def a_node(
     return {"metadata": {"name": name, "annotations": annotations, "labels": {}}, "status": {}}
 
 
-def hosting(*, follow: bool = True, hosted: Any = None) -> Object:
-    plane = with_kubelets({"pools": [], "hosted": hosted or {}})
+def hosting(*, follow: bool = True, hosted: Any = None, **more: Any) -> Object:
+    plane = with_kubelets({"pools": [], "hosted": hosted or {}, **more})
     spec = {"version": str(NEW), "selfHosted": "0-4", "kubelets": {"follow": follow}}
     return {**plane, "spec": spec, "status": {**plane["status"], "version": str(NEW)}}
 
@@ -335,6 +336,25 @@ def test_of_very_many_that_say_something_a_few_are_named(kube, looks, capsys) ->
     out = capsys.readouterr().out
     assert "more hosted kubelets" in out
     assert len(out) < 20_000
+
+
+def test_of_many_control_nodes_are_named_first(kube, looks, capsys) -> None:
+    """Workers may say anything."""
+    looks += [hosting()]
+    control = a_node("z-cp1", HOSTED.FAILED, "it has exited")
+    control["metadata"]["labels"] = {CONTROL_PLANE_ACTIVE: ""}
+    kube.nodes += [[*(a_node(f"a{number}", HOSTED.FAILED, "a lie") for number in range(1, 7)), control]]
+    assert main(["upgrade", "status"]) == 0
+    out = capsys.readouterr().out
+    assert "kubelet of z-cp1: the hosted one has failed: it has exited\n" in out
+    assert "and 2 more hosted kubelets\n" in out
+
+
+def test_of_kubelets_that_failed_it_says_how_many_more_there_are(kube, looks, capsys) -> None:
+    looks += [hosting(failed=[{"node": "z-cp1", "why": "no pods"}], more={"failed": 6})]
+    kube.nodes += [[]]
+    assert main(["upgrade", "status"]) == 0
+    assert "kubelets: and 6 more failed\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("odd", [{}, {"metadata": 7}, {"metadata": {"name": {}, "annotations": []}}])

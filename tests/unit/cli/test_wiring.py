@@ -14,7 +14,15 @@ from autarky.errors import UserError
 from autarky.model.cluster import HostRef
 from autarky.model.defaults import Had
 from autarky.model.versions import Version
-from autarky.payload import default_version, load_release
+from autarky.payload import (
+    Release,
+    Store,
+    default_version,
+    etcd_version,
+    image_reference,
+    known_versions,
+    load_release,
+)
 from autarky.payload.release import forget_releases
 from autarky.phases import kept_file
 from autarky.render.values import pretty_json
@@ -59,6 +67,21 @@ async def test_a_worker_has_no_say_in_what_has_to_work_without_it(monkeypatch, m
         assert taken == locked
 
 
+@pytest.mark.parametrize("passed", [set(), {"n4"}, {"n1", "n4", "n5"}])
+async def test_only_workers_that_a_command_can_do_without_are_passed_over(monkeypatch, passed):
+    cluster = a_cluster(controls=3, workers=2)
+    seen: list[frozenset[str]] = []
+
+    async def take(locks, _asked):
+        seen.append(locks.workers)
+
+    monkeypatch.setattr(HostLocks, "take", take)
+    monkeypatch.setattr(ClusterMachines, "_find", lambda _self, name: FakeHost(name, FACTS))
+    machines = ClusterMachines(cluster, load_release(default_version()))
+    async with machines.locked("autarky x", print, passes_workers=passed):
+        assert seen == [passed - {"n1"}]
+
+
 # --- what a cluster that is there has --------------------------------------------------------------------------
 
 
@@ -72,6 +95,17 @@ FILE = {
 
 
 OLD = json.dumps({**FILE, "spec": {"nodes": [{"name": "n1"}], "kubernetesVersion": "1.20.0"}}).encode()
+
+OLD_ETCD = json.dumps(
+    {
+        **FILE,
+        "spec": {
+            "nodes": [{"name": "n1"}],
+            "kubernetesVersion": str(default_version()).removeprefix("v"),
+            "etcd": {"version": "3.5.1"},
+        },
+    }
+).encode()
 
 
 def keep(tmp_path, content: bytes) -> None:
@@ -140,19 +174,41 @@ def test_a_cluster_of_a_release_that_is_gone_can_be_looked_at_and_taken_away(tmp
     assert directory_of(None, None) == tmp_path / "autarky/clusters/demo"
 
 
+def test_a_cluster_of_an_etcd_that_is_gone_can_be_looked_at_and_taken_away(tmp_path):
+    keep(tmp_path, OLD_ETCD)
+    with pytest.raises(UserError, match=r"etcd v3\.5\.1 is not known"):
+        load_cluster(None, None)
+    context = build_context(load_cluster(None, None, any_release=True))
+    assert context.release.kubernetes == default_version()
+    with pytest.raises(UserError, match=r"is made with a version of etcd that is not known.*\n  fix: .*"):
+        etcd_version(context.release)
+    with pytest.raises(UserError, match="that is not known"):
+        image_reference(context.release, "kube-apiserver")
+
+
+def test_a_control_plane_of_another_version_changes_nothing_about_an_etcd_that_is_gone(tmp_path):
+    keep(tmp_path, OLD_ETCD)
+    context = build_context(load_cluster(None, None, any_release=True))
+    another = next(version for version in known_versions() if version != default_version())
+    context.use_version(another)
+    assert context.release == Release.unknown(another)
+
+
 @pytest.mark.parametrize(
     ("command", "status", "said"),
     [
-        (["status"], 1, "Kubernetes v1.20.0"),
+        (["status"], 1, "Kubernetes {version}"),
         (["doctor"], 1, "n1: its host does not answer"),
         (["logs", "etcd"], 2, "the machine of node n1 is not running"),
         (["node", "list"], 0, "n1"),
         (["down", "--yes"], 0, "cluster demo is gone"),
     ],
 )
-def test_the_commands_that_look_and_take_away_do_not_stop_at_its_version(tmp_path, command, status, said, capsys):
+@pytest.mark.parametrize("kept", ["kubernetes", "etcd"])
+def test_the_commands_that_look_and_take_away_do_not_stop_at_its_version(tmp_path, command, status, said, kept, capsys):
     """No host of it is there: they come as far as that."""
-    keep(tmp_path, OLD)
+    keep(tmp_path, OLD if kept == "kubernetes" else OLD_ETCD)
+    said = said.format(version="v1.20.0" if kept == "kubernetes" else default_version())
     try:
         ended: object = main.main(command)
     except SystemExit as end:  # something is wrong with it
@@ -178,7 +234,44 @@ def test_a_release_file_that_cannot_be_used_is_told_where_it_is_needed_and_only_
 
 
 @pytest.mark.parametrize("command", [["up"], ["plan"]])
-def test_the_commands_that_change_it_do(tmp_path, command, capsys):
-    keep(tmp_path, OLD)
+@pytest.mark.parametrize("kept", ["kubernetes", "etcd"])
+def test_the_commands_that_change_it_do(tmp_path, command, kept, capsys):
+    keep(tmp_path, OLD if kept == "kubernetes" else OLD_ETCD)
     assert main.main(command) == 2
-    assert "there is no release file for v1.20.0" in capsys.readouterr().err
+    said = "there is no release file for v1.20.0" if kept == "kubernetes" else "etcd v3.5.1 is not known"
+    assert said in capsys.readouterr().err
+
+
+def a_store(tmp_path, monkeypatch) -> Store:
+    """With something that no known release leads to."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    store = Store()
+    with store.scratch("build") as scratch:
+        (scratch / "built").write_bytes(b"of the user's own release")
+        digest, _ = store.add(scratch / "built")
+    store.write_record("key", {"sha256": digest, "size": 1, "name": "kubelet"})
+    return store
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [(OLD, "cluster demo is of Kubernetes v1.20.0"), (OLD_ETCD, "cluster demo is of etcd v3.5.1"), (b"{", "demo")],
+)
+def test_nothing_of_the_store_goes_while_a_cluster_is_of_a_version_that_is_not_known(
+    tmp_path, monkeypatch, capsys, kept, said
+):
+    """Its release file is elsewhere, perhaps: what its cluster runs could not be built again here."""
+    keep(tmp_path, kept)
+    store = a_store(tmp_path, monkeypatch)
+    assert main.main(["payload", "prune"]) == 2
+    reported = capsys.readouterr().err
+    assert said in reported
+    assert kept == b"{" or "AUTARKY_RELEASES" in reported
+    assert [path.read_bytes() for path in store.blobs()] == [b"of the user's own release"]
+
+
+def test_what_nothing_needs_goes_where_all_clusters_are_of_known_versions(tmp_path, monkeypatch):
+    keep(tmp_path, json.dumps(FILE).encode())
+    store = a_store(tmp_path, monkeypatch)
+    assert main.main(["payload", "prune"]) == 0
+    assert list(store.blobs()) == []

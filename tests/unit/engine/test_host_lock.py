@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from autarky.engine.host_lock import GHOST_SECONDS, Holder, hosts_locked
-from autarky.errors import AutarkyError, Conflict, Held, Problems, Unreachable, UserError
+from autarky.errors import AutarkyError, CommandFailed, Conflict, Held, Problems, Unreachable, UserError
 from fakes.clock import LoopClock
 
 pytestmark = pytest.mark.looptime
@@ -249,16 +250,46 @@ def passing(workers: set[str], said: list[str]):
     return hosts_locked("/run/lock", US, LoopClock(), said.append, workers=frozenset(workers))
 
 
-async def test_a_worker_whose_lock_somebody_has_is_passed_over_where_all_others_are_locked():
+NO_LOCK = CommandFailed("w1", ["flock", "/run/lock"], 2, "sh: 1: cannot create /run/lock: Is a directory")
+NO_ENTRY = UserError("w1: it accepts none of the keys that ssh has", fix="give it your key")
+SPOILED = [
+    pytest.param(lambda: Machine(THEM.text()), "host w1 is in use by `autarky down`", id="held"),
+    pytest.param(lambda: Machine(US.text()), "host w1 is the machine of another node, too", id="held by us, it says"),
+    pytest.param(lambda: Machine("no holder"), "host w1 is in use by another command", id="held by nobody"),
+    pytest.param(lambda: Machine(silent=NO_LOCK), "w1: flock /run/lock ended with status 2", id="no lock"),
+    pytest.param(lambda: Machine(silent=NO_ENTRY), "w1: it accepts none of the keys", id="no entry"),
+]
+"""What root on a worker can do to its lock."""
+
+
+@pytest.mark.parametrize(("spoiled", "why"), SPOILED)
+async def test_a_worker_whose_lock_somebody_has_is_passed_over_where_all_others_are_locked(spoiled, why):
     said: list[str] = []
-    machines = {"n1": Machine(), "w1": Machine(THEM.text()), "w2": Machine()}
+    machines = {"n1": Machine(), "w1": spoiled(), "w2": Machine()}
     async with passing({"w1", "w2"}, said) as locks:
         await locks.take(as_hosts(machines))
-        assert (machines["n1"].taken, machines["w2"].taken) == (1, 1)
-    assert machines["w1"].holder == THEM.text()
-    [line] = said
-    assert line.startswith("going on without the lock on a worker: host w1 is in use by `autarky down`")
+        assert (machines["n1"].taken, machines["w1"].taken, machines["w2"].taken) == (1, 0, 1)
+    assert machines["w1"].holder == spoiled().holder
+    line = said[-1]
+    assert line.startswith(f"going on without the lock on a worker: {why}")
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(("spoiled", "why"), SPOILED)
+async def test_a_host_that_is_none_of_these_workers_is_not_passed_over_for_any_of_it(spoiled, why):
+    with pytest.raises(AutarkyError, match=re.escape(why)):
+        async with passing({"n1"}, []) as locks:
+            await locks.take(as_hosts({"n1": Machine(), "w1": spoiled()}))
+
+
+async def test_a_worker_that_takes_its_lock_back_stops_nothing(looptime):
+    said: list[str] = []
+    machines = {"n1": Machine(), "w1": Machine()}
+    async with passing({"w1"}, said) as locks:
+        await locks.take(as_hosts(machines))
+        machines["w1"].lose(THEM.text())
+        await asyncio.sleep(100)
+    assert said[-1].startswith("going on without the lock on a worker: host w1 is in use by `autarky down`")
 
 
 @pytest.mark.parametrize(

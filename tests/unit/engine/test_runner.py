@@ -12,7 +12,6 @@ from autarky.engine.events import Drifted, Noted, OperationEnded, PhaseEnded, Wa
 from autarky.engine.journal import Journal
 from autarky.engine.phase import Change, Kept, Warn
 from autarky.engine.runner import run_operation
-from autarky.engine.selection import Selection
 from autarky.errors import TimedOut, Unreachable, UserError
 
 pytestmark = pytest.mark.looptime
@@ -115,7 +114,7 @@ async def test_a_dry_run_with_nothing_to_do_is_unchanged(clock):
     assert result.outcome == "unchanged"
 
 
-LEFT_OUT = Selection(skip=["get-payload"])
+LEFT_OUT = ["get-payload"]
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
@@ -124,9 +123,7 @@ async def test_a_phase_is_refused_where_one_that_it_needs_is_left_out_and_not_do
     with pytest.raises(
         UserError, match=r"pivot needs get-payload, .* still has changes to make: make get-payload"
     ) as no:
-        await run_operation(
-            "up", "one", phases, set(), clock=clock, events=[listener], selection=LEFT_OUT, dry_run=dry_run
-        )
+        await run_operation("up", "one", phases, set(), clock=clock, events=[listener], skip=LEFT_OUT, dry_run=dry_run)
     assert no.value.fix == "do not skip get-payload, or skip pivot as well"
     assert endings(listener) == {"get-payload": "skipped", "pivot": "failed"}
 
@@ -135,16 +132,16 @@ async def test_a_phase_is_refused_where_one_that_it_needs_is_left_out_and_not_do
 async def test_a_phase_that_lacks_nothing_is_not_refused(clock, listener, done):
     phases = [Step("get-payload"), Step("pivot", needs=("get-payload",))]
     world = set(done)
-    await run_operation("up", "one", phases, world, clock=clock, events=[listener], selection=LEFT_OUT)
+    await run_operation("up", "one", phases, world, clock=clock, events=[listener], skip=LEFT_OUT)
     assert "pivot" in world
     assert endings(listener)["get-payload"] == "skipped"
 
 
 async def test_each_phase_that_is_needed_is_asked(clock):
     phases = [Step("get-payload"), Step("prepare"), Step("pivot", needs=("get-payload", "prepare"))]
-    both = Selection(skip=["get-payload", "prepare"])
+    both = ["get-payload", "prepare"]
     with pytest.raises(UserError, match="pivot needs prepare"):
-        await run_operation("up", "one", phases, {"get-payload"}, clock=clock, selection=both)
+        await run_operation("up", "one", phases, {"get-payload"}, clock=clock, skip=both)
 
 
 async def test_what_a_needed_phase_needs_is_looked_at_before_it(clock):
@@ -160,9 +157,9 @@ async def test_what_a_needed_phase_needs_is_looked_at_before_it(clock):
             return [] if "found" in context else [Change("prepare host n1")]
 
     phases = [Finds("get-payload"), Compares("prepare", needs=("get-payload",)), Step("start", needs=("prepare",))]
-    both = Selection(skip=["get-payload", "prepare"])
+    both = ["get-payload", "prepare"]
     world: set[str] = set()
-    await run_operation("up", "one", phases, world, clock=clock, selection=both)
+    await run_operation("up", "one", phases, world, clock=clock, skip=both)
     assert "start" in world
 
 
@@ -238,20 +235,18 @@ async def test_a_timeout_error_of_a_phase_is_not_taken_for_its_time_limit(clock)
         )
 
 
-async def test_phases_that_are_not_selected_are_skipped(clock, listener):
+async def test_phases_to_skip_are_skipped(clock, listener):
     world: set[str] = set()
     phases = [Step("get-payload"), Step("pivot"), Step("join")]
-    selection = Selection(start_from="pivot", skip=["join"])
-    await run_operation("up", "one", phases, world, clock=clock, events=[listener], selection=selection)
+    skip = ["get-payload", "join"]
+    await run_operation("up", "one", phases, world, clock=clock, events=[listener], skip=skip)
     assert endings(listener) == {"get-payload": "skipped", "pivot": "changed", "join": "skipped"}
     assert world == {"pivot"}
 
 
-async def test_a_selection_of_unknown_phases_is_refused_before_anything_is_done(clock, listener):
+async def test_to_skip_an_unknown_phase_is_refused_before_anything_is_done(clock, listener):
     with pytest.raises(UserError, match="up has no phase pivto"):
-        await run_operation(
-            "up", "one", [Step("pivot")], set(), clock=clock, events=[listener], selection=Selection(only=["pivto"])
-        )
+        await run_operation("up", "one", [Step("pivot")], set(), clock=clock, events=[listener], skip=["pivto"])
     assert listener.events == []
 
 

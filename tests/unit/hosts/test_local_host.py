@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from autarky.clock import start_time
 from autarky.errors import CommandFailed, Unreachable
 from autarky.hosts import LabHost, LocalHost, process
-from autarky.hosts.lab import process_start_time
 from autarky.model.files import File
 
 HOST = LocalHost("here")
@@ -228,19 +228,19 @@ async def test_a_wait_that_is_cancelled_ends_its_program(tmp_path):
 
 async def test_a_test_host_whose_process_has_ended_is_unreachable():
     process = await asyncio.create_subprocess_exec("sleep", "60")
-    started = process_start_time(process.pid)
+    started = start_time(process.pid)
     assert started is not None
     host = LabHost("n1", process.pid, started, address="192.0.2.11")
     assert host.command(["true"])[:2] == ["nsenter", f"--target={process.pid}"]
     process.send_signal(signal.SIGKILL)
     await process.wait()
-    assert process_start_time(process.pid) is None
+    assert start_time(process.pid) is None
     with pytest.raises(Unreachable, match="lab host n1 is not running"):
         await host.run(["true"])
 
 
 async def test_another_process_under_the_same_id_is_not_the_test_host():
-    own = process_start_time(os.getpid())
+    own = start_time(os.getpid())
     assert own is not None
     with pytest.raises(Unreachable):
         await LabHost("n1", os.getpid(), own - 1, address="192.0.2.11").run(["true"])

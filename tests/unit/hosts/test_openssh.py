@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autarky.errors import Unreachable, UserError
+from autarky.errors import Inaccessible, Unreachable, UserError
 from autarky.hosts import SshHost
 from autarky.hosts.openssh import LONGEST_SOCKET, Master, explain, socket_directory
 from autarky.hosts.process import Said
@@ -23,13 +23,13 @@ Host key verification failed.
 @pytest.mark.parametrize(
     ("said", "kind", "reported"),
     [
-        (CHANGED, UserError, "not the known one: WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!; Host key"),
-        ("Host key verification failed.\r\n", UserError, "not known here"),
-        ("No ED25519 host key is known for x and you have requested strict checking.", UserError, "not known here"),
-        ("root@x: Permission denied (publickey,password).", UserError, "accepts none of the keys"),
-        ("ssh: Could not resolve hostname x: Name or service not known", UserError, "correct the name x"),
+        (CHANGED, Inaccessible, "not the known one: WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!; Host key"),
+        ("Host key verification failed.\r\n", Inaccessible, "not known here"),
+        ("No ED25519 host key is known for x and you have requested strict checking.", Inaccessible, "not known here"),
+        ("root@x: Permission denied (publickey,password).", Inaccessible, "accepts none of the keys"),
+        ("ssh: Could not resolve hostname x: Name or service not known", Inaccessible, "correct the name x"),
         ("ssh: Could not resolve hostname x: Temporary failure in name resolution", Unreachable, "Temporary"),
-        ("c: line 1: Bad configuration option: nonsense", UserError, "rejects its configuration"),
+        ("c: line 1: Bad configuration option: nonsense", Inaccessible, "rejects its configuration"),
         ("ssh: connect to host x port 22: Connection refused", Unreachable, "Connection refused"),
         ("ssh: connect to host x port 22: No route to host", Unreachable, "No route"),
         ("", Unreachable, "ssh said nothing"),

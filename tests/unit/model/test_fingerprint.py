@@ -24,6 +24,13 @@ def test_it_is_the_digest_of_the_first_certificate_however_it_is_wrapped():
     assert fingerprint(second) != expected
 
 
+@pytest.mark.parametrize("label", [b"X509 CERTIFICATE", b"TRUSTED CERTIFICATE"])
+def test_a_certificate_behind_another_one_that_some_readers_see_first_has_none(label):
+    """cryptography loads the first of `X509 CERTIFICATE` and `CERTIFICATE`, which somebody else may have made."""
+    forged, ours = (issue_ca(name, new_key("EC"), datetime.now(UTC), 9).certificate for name in ("b", "a"))
+    assert fingerprint(forged.replace(b" CERTIFICATE-", b" " + label + b"-") + ours) is None
+
+
 @given(st.binary(max_size=80))
 def test_what_is_no_certificate_has_none(content):
     assert fingerprint(content) is None

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autarky.control.drift.decide import applied
+from autarky.control.kubelet.manifests.configuration import target_of
 from autarky.control.upgrade.decide.templates import with_tag
 from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import Conflict, UserError
@@ -14,7 +15,6 @@ from autarky.model.versions import Version
 from autarky.phases.objects import ApplyObjects, ApplyParts, describe
 from autarky.phases.ownership import FollowControlPlane
 from autarky.render.crds import control_plane_crd
-from autarky.render.node import target_of
 from autarky.render.objects import parts
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube

@@ -14,6 +14,7 @@ from autarky.control.kubelet.decide import order as orders
 from autarky.control.kubelet.decide import report as reports
 from autarky.control.kubelet.decide.order import Request, Target
 from autarky.control.kubelet.decide.report import Report, State
+from autarky.control.kubelet.manifests import configuration as kubelet_configuration
 from autarky.control.kubelet.manifests import files
 from autarky.control.kubelet.manifests.generation import base_digest, base_file
 from autarky.errors import CommandFailed, TimedOut, Unreachable, UserError
@@ -25,7 +26,6 @@ from autarky.phases.kubelets import MOST_WORDS, ChangeKubelets, look, until_curr
 from autarky.phases.members import as_it_joins
 from autarky.ports import Object
 from autarky.render import crds
-from autarky.render import node as render_node
 from autarky.render.values import CONTROL_PLANE_ACTIVE
 from fakes.clusters import a_cluster
 from fakes.host import FakeHost
@@ -74,7 +74,9 @@ class Scene:
         """As the operator finds it, of a node with the base that `prepare` writes."""
         node = as_it_joins(self.context.cluster.node(name))
         inputs = self.context.inputs()
-        return render_node.target_of(inputs, base_digest(base_file(render_node.base_of(inputs, node)).content))
+        return kubelet_configuration.target_of(
+            inputs, base_digest(base_file(kubelet_configuration.base_of(inputs, node)).content)
+        )
 
     def shows(self, name: str, *, runs: Version = V, given: orders.Order | None = None, said: Report | None) -> None:
         """given: its order."""

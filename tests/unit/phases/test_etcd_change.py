@@ -13,6 +13,7 @@ from autarky import places
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.slots import manifests as standby
 from autarky.errors import Refused, Unreachable, UserError
+from autarky.model.files import File
 from autarky.phases.etcd_change import FORMER, LIMIT, ChangeEtcd
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.hosts import FOUNDED, observe
@@ -91,13 +92,21 @@ async def test_members_are_changed_one_after_the_other_the_leader_last_and_with_
     assert await PHASE.plan(context) == []
 
 
-async def test_a_member_that_a_label_made_is_changed_too_where_its_host_is_in_the_file(running, fake_etcd, notes):
+@pytest.mark.parametrize("by", ["its label", "a control node, with the API down"])
+async def test_a_member_that_a_label_made_is_changed_too_where_its_host_is_in_the_file(running, fake_etcd, notes, by):
     context = await running(workers=1)
     node = context.cluster.node("n4")
     reported = etcd.Founding("n4=https://192.0.2.14:2380", "existing", context.cluster.name)
     spec = etcd.read_template(etcd.template_object(context.inputs()))
     host = context.machines.hosts["n4"]
     await host.write_files([render_node.manifest(etcd.filled(spec, "n4", node.address, reported, written_for=0xABC))])
+    if by == "its label":
+        context.api_seen, context.active_in_api = True, frozenset({"n4"})
+    else:
+        context.api_seen = False
+        known = json.dumps([{"name": "n4", "address": node.address, "learner": False}]).encode()
+        await host.write_files([File(places.CONTROL_NODE_STATE, b'{"state": "ready"}')])
+        await context.machines.hosts["n1"].write_files([File(places.MEMBERS_FILE, known)])
     assert await PHASE.plan(context) == []
     given(context, GOOD)
     await PHASE.run(context, notes)
@@ -106,6 +115,23 @@ async def test_a_member_that_a_label_made_is_changed_too_where_its_host_is_in_th
     assert b"--quota-backend-bytes=123" in content
     assert etcd.founding_of(pod) == reported
     assert pod["metadata"]["annotations"] == {etcd.WRITTEN_FOR: "abc"}
+
+
+@pytest.mark.parametrize("api", [True, False])
+async def test_a_worker_has_no_member_whatever_is_on_its_disk(running, notes, api):
+    """Root there could keep `up` from ever having nothing to do, or from going on."""
+    context = await running(workers=1)
+    context.api_seen = api
+    host, node = context.machines.hosts["n4"], context.cluster.node("n4")
+    await host.write_files([render_node.manifest(etcd.member_pod(context.inputs(), node))])
+    await host.write_files([File(FORMER, b"{}"), File(places.CONTROL_NODE_STATE, b'{"state": "ready"}')])
+    given(context, GOOD)
+    assert len(await PHASE.plan(context)) == 3
+    host.disk.make_directory(places.ETCD_CHANGE)  # what cannot be read
+    host.log.clear()
+    await PHASE.run(context, notes)
+    assert "n4" not in changed(context)
+    assert await PHASE.plan(context) == []
 
 
 async def test_a_member_whose_host_is_not_in_the_file_is_told(running, notes):

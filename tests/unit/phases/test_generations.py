@@ -14,7 +14,10 @@ import pytest
 from autarky.control.kubelet.decide import nodes as nodes_of
 from autarky.control.kubelet.decide import pools, turns
 from autarky.control.kubelet.decide import report as reports
+from autarky.control.kubelet.manifests import configuration as kubelet_configuration
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.control.kubelet.manifests import files, generation, units
+from autarky.control.kubelet.manifests import service as kubelet_service
 from autarky.errors import CommandFailed, Unreachable, UserError
 from autarky.model.cluster import Cluster, HostRef, Taint
 from autarky.model.versions import Version
@@ -34,9 +37,12 @@ from unit.phases.conftest import Notes
 
 PHASE = PrepareHosts()
 MakeContext = Callable[..., Context]
-UNIT = render_node.KUBELET_UNIT
+UNIT = kubelet_service.KUBELET_UNIT
 OLD_CONFIG, OLD_UNIT = b'{"kind": "KubeletConfiguration", "of": "before"}\n', b"[Service]\nExecStart=as before\n"
-OURS = [f"--config={render_node.FORMER_KUBELET_CONFIG}", f"--bootstrap-kubeconfig={render_node.BOOTSTRAP_KUBECONFIG}"]
+OURS = [
+    f"--config={kubelet_configuration.FORMER_KUBELET_CONFIG}",
+    f"--bootstrap-kubeconfig={kubelet_credentials.BOOTSTRAP_KUBECONFIG}",
+]
 THEIRS = ["--kubeconfig=/etc/kubernetes/kubelet.conf", "--hostname-override=n1", "--node-labels=a=1 b", "--v="]
 
 
@@ -156,7 +162,7 @@ async def test_a_control_node_that_joins_as_a_worker_has_the_base_of_one(
     )
     await PHASE.run(context, notes)
     for node in context.cluster.nodes:
-        wanted = generation.base_file(render_node.base_of(context.inputs(), as_it_joins(node))).content
+        wanted = generation.base_file(kubelet_configuration.base_of(context.inputs(), as_it_joins(node))).content
         assert made_of(host_of(context, node.name)).base == generation.base_digest(wanted)
     assert made_of(host_of(context, "n1")).base != made_of(host_of(context, "n2")).base
 
@@ -319,7 +325,9 @@ async def test_a_kubelet_that_runs_is_left_alone_whatever_the_file_has(
     assert host.links == links
     assert not [step for step in host.log if "kubelet" in step and step.startswith(("restart", "push", "switch"))]
     node = context.cluster.nodes[0]
-    assert host.files[files.BASE][0] == generation.base_file(render_node.base_of(context.inputs(), node)).content
+    assert (
+        host.files[files.BASE][0] == generation.base_file(kubelet_configuration.base_of(context.inputs(), node)).content
+    )
 
 
 async def test_settings_that_a_pods_kubelet_runs_with_are_left_alone_where_the_hosts_does_not_run(
@@ -354,11 +362,11 @@ async def as_before(context: Context, notes: Notes, name: str = "n1") -> FakeHos
     for program in files.PROGRAMS:
         host.disk.write(f"{STORE}/{program}-before", b"of before", 0o755)
         host.disk.link(render_node.BINARIES[program], f"{STORE}/{program}-before")
-    host.disk.write(render_node.FORMER_KUBELET_CONFIG, OLD_CONFIG, 0o644)
+    host.disk.write(kubelet_configuration.FORMER_KUBELET_CONFIG, OLD_CONFIG, 0o644)
     host.disk.write(former_settings.SETTLED, b"digest\n", 0o644)
     host.disk.write(UNIT, OLD_UNIT, 0o644)
     await host.run(["systemctl", "daemon-reload"])
-    host.active_units |= {"kubelet", f"{render_node.GIVEN_UNIT}.path"}
+    host.active_units |= {"kubelet", f"{kubelet_service.GIVEN_UNIT}.path"}
     host.kubelet_program, host.kubelet_version = f"{STORE}/kubelet-before", "v1.36.2"
     host.kubelet_arguments = [OURS[1], OURS[0], *THEIRS]
     host.log.clear()
@@ -379,7 +387,7 @@ async def test_a_kubelet_of_an_earlier_release_gets_a_copy_of_what_it_runs_with_
     assert made_of(host) == generation.MadeOf("", Version(1, 36, 2))
     assert host.files[f"{current(host)}/{files.VERSION}"][0] == b"v1.36.2\n"
     restarted = [step for step in host.log if step.startswith(("restart", "start", "stop", "enable"))]
-    assert restarted == [f"restart {unit}.path" for unit in (render_node.GIVEN_UNIT, units.UNIT)]
+    assert restarted == [f"restart {unit}.path" for unit in (kubelet_service.GIVEN_UNIT, units.UNIT)]
     assert not [step for step in host.log if step.startswith("push")]
     assert host.files.keys().isdisjoint(former_settings.LEFT)
     assert host.kubelet_arguments == [OURS[1], OURS[0], *THEIRS]
@@ -412,9 +420,12 @@ async def test_a_configuration_that_the_user_has_named_is_named_by_the_copy_as_w
 @pytest.mark.parametrize(
     ("former", "config"),
     [
-        (json.dumps({"files": {render_node.FORMER_KUBELET_CONFIG: "of FORMER"}, "ready": True}).encode(), b"of FORMER"),
+        (
+            json.dumps({"files": {kubelet_configuration.FORMER_KUBELET_CONFIG: "of FORMER"}, "ready": True}).encode(),
+            b"of FORMER",
+        ),
         (json.dumps({"files": {UNIT: "x"}, "ready": True}).encode(), OLD_CONFIG),
-        (json.dumps({"files": {render_node.FORMER_KUBELET_CONFIG: ""}}).encode(), OLD_CONFIG),
+        (json.dumps({"files": {kubelet_configuration.FORMER_KUBELET_CONFIG: ""}}).encode(), OLD_CONFIG),
         (b"[]", OLD_CONFIG),
         (b"\xff" * 9, OLD_CONFIG),
         (b"[" * 60_000, OLD_CONFIG),
@@ -494,7 +505,7 @@ def assert_it_would_start(host: FakeHost) -> None:
     on_disk, read = host.disk.file(UNIT), host.units_read.get(UNIT)
     for unit in {on_disk[0] if on_disk is not None else b"", read or b""} - {b""}:
         if unit == OLD_UNIT:
-            assert render_node.FORMER_KUBELET_CONFIG in host.files
+            assert kubelet_configuration.FORMER_KUBELET_CONFIG in host.files
         else:
             assert is_complete(host)
     if files.CURRENT in host.links:
@@ -604,7 +615,7 @@ async def test_a_worker_whose_configuration_has_gone_is_left_out_with_what_to_do
 ) -> None:
     context = make_context(a_cluster(workers=1))
     host = await as_before(context, notes, "n2")
-    host.disk.remove(render_node.FORMER_KUBELET_CONFIG)
+    host.disk.remove(kubelet_configuration.FORMER_KUBELET_CONFIG)
     context.joined = frozenset({"n1", "n2"})
     await PHASE.run(context, notes)
     assert "stop that kubelet, and run `autarky up` again" in context.absent["n2"]

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from cryptography import x509
 
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.errors import ApiError, CommandFailed, TimedOut, UserError
 from autarky.model.fingerprint import fingerprint
 from autarky.phases import forget
@@ -17,7 +18,6 @@ from autarky.phases.admit import JUDGE_SECONDS, judging
 from autarky.phases.join import JoinNodes, StartJoining
 from autarky.phases.objects import ApplyParts
 from autarky.render import access, crds
-from autarky.render import node as render_node
 from autarky.render.kubeconfig import bootstrap_kubeconfig, bootstrap_token, embedded_certificate
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
@@ -37,7 +37,7 @@ async def plan(phase, context):
 
 
 def token_on(host):
-    return bootstrap_token(host.files[render_node.BOOTSTRAP_KUBECONFIG][0])
+    return bootstrap_token(host.files[kubelet_credentials.BOOTSTRAP_KUBECONFIG][0])
 
 
 async def test_a_worker_gets_a_token_and_its_kubelet_starts_and_a_founder_is_left_alone(make_context, notes):
@@ -85,17 +85,20 @@ async def test_a_node_that_has_joined_is_left_alone(make_context, notes):
     host.active_units.add("kubelet")
     has_its_own(host)
     assert await plan(StartJoining(), context) == []
-    del host.files[render_node.BOOTSTRAP_KUBECONFIG]  # as an earlier release has left it
+    del host.files[kubelet_credentials.BOOTSTRAP_KUBECONFIG]  # as an earlier release has left it
     assert await plan(StartJoining(), context) == []
 
 
 def has_its_own(host):
     """As a kubelet leaves it that has got its certificate."""
-    host.files[render_node.KUBELET_KUBECONFIG] = (b"client-certificate: " + render_node.CURRENT_PATH.encode(), 0o600)
-    host.files[render_node.CURRENT_PATH] = (b"certificate and key", 0o600)
+    host.files[kubelet_credentials.KUBELET_KUBECONFIG] = (
+        b"client-certificate: " + kubelet_credentials.CURRENT_PATH.encode(),
+        0o600,
+    )
+    host.files[kubelet_credentials.CURRENT_PATH] = (b"certificate and key", 0o600)
 
 
-@pytest.mark.parametrize("kubeconfig", [b"", b"client-certificate: " + render_node.CURRENT_PATH.encode()])
+@pytest.mark.parametrize("kubeconfig", [b"", b"client-certificate: " + kubelet_credentials.CURRENT_PATH.encode()])
 async def test_a_kubelet_that_has_written_its_kubeconfig_and_has_no_certificate_asks_with_another_token(
     make_context, notes, kubeconfig
 ):
@@ -104,7 +107,7 @@ async def test_a_kubelet_that_has_written_its_kubeconfig_and_has_no_certificate_
     await StartJoining().run(context, notes)
     host = context.host(WORKER)
     host.active_units.add("kubelet")
-    host.files[render_node.KUBELET_KUBECONFIG] = (kubeconfig, 0o600)
+    host.files[kubelet_credentials.KUBELET_KUBECONFIG] = (kubeconfig, 0o600)
     first = token_on(host)
     assert await plan(StartJoining(), context) == ["give n2 a join token"]
     assert "restart kubelet" not in host.log
@@ -121,7 +124,7 @@ async def test_a_kubelet_that_has_joined_and_lost_its_certificate_asks_with_what
     await JoinNodes().run(context, notes)
     host = context.host(WORKER)
     host.active_units.add("kubelet")
-    host.files[render_node.KUBELET_KUBECONFIG] = (b"", 0o600)
+    host.files[kubelet_credentials.KUBELET_KUBECONFIG] = (b"", 0o600)
     assert await plan(StartJoining(), context) == []
 
 
@@ -142,7 +145,7 @@ async def test_a_token_that_is_left_is_a_change_and_is_taken_back(make_context, 
     assert "delete the join token of n2" in await plan(JoinNodes(), context)
     await JoinNodes().run(context, notes)
     assert await tokens(context) == []
-    left, mode = context.host(WORKER).files[render_node.BOOTSTRAP_KUBECONFIG]
+    left, mode = context.host(WORKER).files[kubelet_credentials.BOOTSTRAP_KUBECONFIG]
     assert bootstrap_token(left) is None
     assert mode == 0o600
     assert "delete the join token of n2" not in await plan(JoinNodes(), context)
@@ -154,7 +157,7 @@ async def test_what_a_kubelet_can_come_back_with_is_given_once_and_to_nodes_of_e
     context = make_context(CLUSTER)
     await StartJoining().run(context, notes)
     host = context.host(WORKER)
-    del host.files[render_node.BOOTSTRAP_KUBECONFIG]  # as an earlier release has left it
+    del host.files[kubelet_credentials.BOOTSTRAP_KUBECONFIG]  # as an earlier release has left it
     has_its_own(host)
     given = [f"give {name} a credential to renew an expired certificate with" for name in ("n1", "n2")]
     assert [one for one in await plan(JoinNodes(), context) if one in given] == given
@@ -162,7 +165,7 @@ async def test_what_a_kubelet_can_come_back_with_is_given_once_and_to_nodes_of_e
     assert not [one for one in await plan(JoinNodes(), context) if one in given]
     ca = x509.load_pem_x509_certificate(context.pki.read("ca").certificate)
     for node in CLUSTER.nodes:  # an initial member, too: its label may go
-        content, mode = context.host(node).files[render_node.BOOTSTRAP_KUBECONFIG]
+        content, mode = context.host(node).files[kubelet_credentials.BOOTSTRAP_KUBECONFIG]
         assert mode == 0o600
         [user] = json.loads(content)["users"]
         certificate = x509.load_pem_x509_certificate(base64.b64decode(user["user"]["client-certificate-data"]))
@@ -176,7 +179,7 @@ async def noted(context):
 
 
 def held_by(host):
-    return fingerprint(embedded_certificate(host.files[render_node.BOOTSTRAP_KUBECONFIG][0]))
+    return fingerprint(embedded_certificate(host.files[kubelet_credentials.BOOTSTRAP_KUBECONFIG][0]))
 
 
 async def test_a_name_is_good_for_no_credential_before_the_inventory_has_it_and_then_for_the_one_that_was_given(
@@ -248,7 +251,7 @@ async def test_a_run_that_was_killed_before_the_host_had_its_credential_gives_an
     await JoinNodes().run(context, notes)
     host = context.host(WORKER)
     lost = held_by(host)
-    del host.files[render_node.BOOTSTRAP_KUBECONFIG]
+    del host.files[kubelet_credentials.BOOTSTRAP_KUBECONFIG]
     await JoinNodes().run(context, notes)
     assert await noted(context) == {"n1": held_by(context.host(CLUSTER.nodes[0])), "n2": held_by(host)}
     assert held_by(host) != lost
@@ -359,7 +362,7 @@ async def test_what_is_no_token_is_asked_of_nobody(make_context, notes, admitted
     context.joined = frozenset({"n1", "n2"})
     await StartJoining().run(context, notes)
     odd = {"users": [{"user": {"token": "\ud800.x"}}]}
-    context.host(WORKER).files[render_node.BOOTSTRAP_KUBECONFIG] = (json.dumps(odd).encode(), 0o600)
+    context.host(WORKER).files[kubelet_credentials.BOOTSTRAP_KUBECONFIG] = (json.dumps(odd).encode(), 0o600)
     await JoinNodes().run(context, notes)
     assert context.absent == {}
 
@@ -375,8 +378,8 @@ def test_no_token_is_what_kubernetes_has_none_of(token):
 async def test_a_credential_without_end_on_a_node_that_has_joined_before_stops_nothing(make_context, notes, phase):
     context = make_context(CLUSTER)
     await StartJoining().run(context, notes)
-    context.host(WORKER).files[render_node.KUBELET_KUBECONFIG] = (b"", 0o600)
-    context.host(WORKER).files[render_node.BOOTSTRAP_KUBECONFIG] = (b" " * 10**6, 0o600)
+    context.host(WORKER).files[kubelet_credentials.KUBELET_KUBECONFIG] = (b"", 0o600)
+    context.host(WORKER).files[kubelet_credentials.BOOTSTRAP_KUBECONFIG] = (b" " * 10**6, 0o600)
     with pytest.raises(CommandFailed):
         await phase.plan(context)
     context.joined = frozenset({"n1", "n2"})

@@ -12,11 +12,14 @@ import pytest
 
 from autarky import places
 from autarky.cli import login as login_command
+from autarky.cli import main
 from autarky.config import default_cluster, dump, loads
 from autarky.control.certificates.manifests.specs import certificate_specs
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.engine.phase import Change, Warn
 from autarky.errors import Conflict, Problems, Unreachable, UserError
 from autarky.model.cluster import Level
+from autarky.model.versions import Version
 from autarky.payload import default_version, known_versions
 from autarky.phases import kept_file, login, renewals
 from autarky.phases.check_file import CheckFile, CheckFileAgain
@@ -30,7 +33,6 @@ from autarky.pki import PkiStore
 from autarky.pki.signing import answer
 from autarky.ports import Completed
 from autarky.render import cluster_record
-from autarky.render import node as render_node
 from autarky.render.kubeconfig import bootstrap_token
 from autarky.render.objects import parts
 from autarky.render.values import pretty_json
@@ -157,7 +159,7 @@ async def test_what_a_node_comes_back_with_is_signed_on_a_control_node_and_not_k
     await CheckHosts().plan(second)
     worker = second.cluster.node("n2") if len(second.cluster.nodes) > 1 else second.cluster.nodes[0]
     await renewals.give(second, worker)
-    content = second.machines.hosts[worker.name].files[render_node.BOOTSTRAP_KUBECONFIG][0]
+    content = second.machines.hosts[worker.name].files[kubelet_credentials.BOOTSTRAP_KUBECONFIG][0]
     assert bootstrap_token(content) is None
     assert not [name for name in written(second) if "renewal" in name]
 
@@ -365,6 +367,27 @@ async def test_a_state_directory_with_another_cluster_of_that_name_is_left_alone
     with pytest.raises(UserError, match="different cluster named demo"):
         await login.refuse_another_ca(other, fetched)
     await login.refuse_another_ca(first.pki, fetched)
+
+
+# --- a cluster of a release that this machine does not know ------------------------------------------------------
+
+
+async def test_the_record_of_a_release_that_is_not_known_here_is_taken_as_it_is(first):
+    await leave_files(first)
+    record = (await login.fetch(first.machines.hosts["n1"])).record
+    spec = {**record.file["spec"], "kubernetesVersion": "1.20.0"}
+    found = login_command._cluster(replace(record, file={**record.file, "spec": spec}), None, None)
+    assert found.kubernetes_version == Version(1, 20, 0)
+    assert login_command._context(found).release.kubernetes == Version(1, 20, 0)
+
+
+def test_the_file_of_a_release_that_is_not_known_here_names_the_hosts_to_ask(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    file = tmp_path / "cluster.yaml"
+    wanted = document()
+    file.write_text(json.dumps({**wanted, "spec": {**wanted["spec"], "kubernetesVersion": "1.20.0"}}))
+    assert main.main(["login", "-f", str(file)]) != 0
+    assert "no host of the cluster demo could be asked" in capsys.readouterr().err
 
 
 # --- login -f FILE ----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from autarky import places
 from autarky.cli import render_files
 from autarky.config import dump
 from autarky.control.drift.decide import applied
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.engine.phase import Change, Warn
 from autarky.errors import Conflict
 from autarky.phases import kept_file
@@ -78,7 +79,9 @@ async def test_a_file_that_takes_them_changes_what_they_are_about_and_nothing_el
 def on_the_host(context, directory) -> dict[str, bytes]:
     """Each file that a control node has, but for its leaf certificates: each rendering issues others."""
     node = context.cluster.nodes[0]
-    leaves = {*render_node.leaf_paths(context.cluster, node), render_node.FIRST_CERTIFICATE} - {places.LEAVES_PLAN}
+    leaves = {*render_node.leaf_paths(context.cluster, node), kubelet_credentials.FIRST_CERTIFICATE} - {
+        places.LEAVES_PLAN
+    }
     render_files.write_all(context.inputs(), directory)
     root = directory / "hosts" / node.name
     found = {f"/{path.relative_to(root)}": path for path in root.rglob("*") if path.is_file()}

@@ -8,6 +8,7 @@ import pytest
 from autarky import places
 from autarky.control.agents.manifests.node_agent import STANDBY_POD
 from autarky.control.kubelet.manifests import files as kubelet_files
+from autarky.control.kubelet.manifests import service as kubelet_service
 from autarky.control.kubelet.manifests import units as change_units
 from autarky.control.slots import manifests as standby
 from autarky.engine.phase import Warn
@@ -26,8 +27,8 @@ from fakes.kube import FakeKube
 API = API_SERVER
 BAD = {component: {"no-such-flag": "1"} for component in WITH_STANDBY}
 PHASE = PrepareHosts()
-WATCHES = [f"{unit}.path" for unit in (render_node.GIVEN_UNIT, change_units.UNIT)]
-WATCH_UNITS = (*render_node.GIVEN_UNITS, *change_units.PATHS)
+WATCHES = [f"{unit}.path" for unit in (kubelet_service.GIVEN_UNIT, change_units.UNIT)]
+WATCH_UNITS = (*kubelet_service.GIVEN_UNITS, *change_units.PATHS)
 WATCHED = ["daemon-reload", *(f"restart {unit}" for unit in WATCHES)]
 
 
@@ -91,7 +92,7 @@ async def test_the_steps_come_in_an_order_in_which_a_kill_misleads_nobody(make_c
     assert [n for n in links if max(*binaries, *inside) < n < complete], "all of its programs are in it by then"
     switch = first[f"switch to generation {host.links[kubelet_files.CURRENT]}"]
     assert max(complete, first[f"write {kubelet_files.SCRIPT_PATH}"]) < switch
-    assert switch < min(first[f"write {unit}"] for unit in (render_node.KUBELET_UNIT, render_node.CONTAINERD_UNIT))
+    assert switch < min(first[f"write {unit}"] for unit in (kubelet_service.KUBELET_UNIT, render_node.CONTAINERD_UNIT))
     assert [n for n in links if switch < n < first["restart containerd"]], "the programs in force are in bin/ by then"
     assert first[f"write {render_node.CONTAINERD_CONFIG}"] < first["daemon-reload"] < first["restart containerd"]
     assert max(images) < min(switches)

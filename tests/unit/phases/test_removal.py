@@ -12,7 +12,8 @@ import pytest
 from autarky.control.admission.act import read_inventory
 from autarky.control.control_nodes.decide.serving import STEADY_SECONDS
 from autarky.control.etcd.manifests import members as etcd_members
-from autarky.engine.phase import Change
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
+from autarky.engine.phase import Change, Warn
 from autarky.errors import Refused, TimedOut, UserError
 from autarky.phases import forget, members
 from autarky.phases.finish import WriteKubeconfig
@@ -30,7 +31,6 @@ from autarky.phases.removal import (
 )
 from autarky.phases.replaced import ForgetReplaced
 from autarky.places import NODE_MARKER
-from autarky.render import node as render_node
 from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
@@ -54,6 +54,13 @@ def renewed(kube: FakeKube, node: str, ago: float) -> None:
     stamp = (datetime.now(UTC) - timedelta(seconds=ago)).isoformat()
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"renewTime": stamp}}
     kube.put({**lease, "metadata": {"name": node, "namespace": "kube-node-lease"}})
+
+
+async def renew(kube: FakeKube, node: str) -> None:
+    """As a kubelet that runs: for as long as the test lets it."""
+    for ago in range(100, 0, -1):
+        renewed(kube, node, ago)
+        await asyncio.sleep(10)
 
 
 @pytest.fixture
@@ -257,7 +264,7 @@ async def test_after_a_removal_the_join_inventory_is_as_the_smaller_file_wants_i
 def joined(context, *names: str) -> None:
     for name in names:
         files = context.machines.hosts[name].files
-        files[render_node.KUBELET_KUBECONFIG] = (b"{}", 0o600)
+        files[kubelet_credentials.KUBELET_KUBECONFIG] = (b"{}", 0o600)
         said = {"cluster": "demo", "node": name, "founders": ["n1", "n2", "n3"]}
         files[NODE_MARKER] = (json.dumps(said).encode(), 0o644)
 
@@ -283,6 +290,39 @@ async def test_a_machine_that_was_replaced_is_in_the_join_inventory_again_before
     assert "n4" not in (await read_inventory(kube))
     await ApplyObjects().run(context, notes)
     assert "n4" in (await read_inventory(kube))
+
+
+async def test_a_worker_whose_disk_cannot_be_read_is_left_out(context, kube, notes):
+    """Root there could else end every plan and every `up`."""
+    joined(context, "n1", "n2", "n3")
+    context.machines.hosts["n4"].disk.make_directory(kubelet_credentials.KUBELET_KUBECONFIG)
+    context.joined = frozenset({"n1", "n2", "n3", "n4"})
+    [said] = await ForgetReplaced().plan(context)
+    assert isinstance(said, Warn)
+    assert said.sentence.startswith("n4 is left out: n4: cat ")
+    context.absent = {}
+    await ForgetReplaced().run(context, notes)
+    assert set(context.absent) == {"n4"}
+    [note] = notes.notes
+    assert note == said.sentence
+
+
+@pytest.mark.looptime
+async def test_a_worker_that_answers_from_elsewhere_too_is_left_out_and_a_control_node_is_refused(context, kube, notes):
+    """A worker has only to remove its kubelet's kubeconfig and let the kubelet go on."""
+    joined(context, "n1", "n2", "n3")
+    going_on = asyncio.create_task(renew(kube, "n4"))
+    await ForgetReplaced().run(context, notes)
+    assert set(context.absent) == {"n4"}
+    assert notes.notes == [f"n4 is left out: {context.absent['n4']}"]
+    assert "the host of node n4 has an empty disk, and another machine answers as n4: power" in context.absent["n4"]
+    assert await kube.get("v1", "Node", "n4") is not None
+    going_on.cancel()
+    context.machines.hosts["n3"].files.clear()
+    going_on = asyncio.create_task(renew(kube, "n3"))
+    with pytest.raises(Refused, match="another machine answers as n3"):
+        await ForgetReplaced().run(context, notes)
+    going_on.cancel()
 
 
 async def test_hosts_that_have_joined_are_not_replaced(context):

@@ -17,6 +17,7 @@ from autarky.cli import render, render_files
 from autarky.control.certificates.manifests.specs import authorities, certificate_specs
 from autarky.control.drift.decide import applied
 from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.control.kubelet.manifests import files as kubelet_files
 from autarky.errors import UserError
 from autarky.phases.join import start_joining
@@ -56,7 +57,9 @@ def of_any_generation(found: dict[str, tuple[bytes, int]], name: str) -> dict[st
 
 
 def first_leaves(cluster, name: str) -> set[str]:
-    return {*render_node.leaf_paths(cluster, cluster.node(name)), render_node.FIRST_CERTIFICATE} - {places.LEAVES_PLAN}
+    return {*render_node.leaf_paths(cluster, cluster.node(name)), kubelet_credentials.FIRST_CERTIFICATE} - {
+        places.LEAVES_PLAN
+    }
 
 
 @pytest.mark.looptime

@@ -18,20 +18,23 @@ from autarky.cli import status as status_commands
 from autarky.control.slots import manifests as standby
 from autarky.doctor import evidence as doctor
 from autarky.doctor.diagnosis import diagnose
-from autarky.errors import CommandFailed, Problems, Unreachable
+from autarky.errors import CommandFailed, Inaccessible, Problems, Unreachable
 from autarky.hosts import LocalHost
 from autarky.hosts.facts import parse_facts
+from autarky.model.cluster import HostRef
 from autarky.model.facts import HostFacts
 from autarky.phases import belonging, members
-from autarky.phases.context import memory_of
+from autarky.phases.context import for_each_or_left_out, memory_of
 from autarky.phases.former_settings import config_in
 from autarky.phases.hosts import CheckHosts, observe
+from autarky.phases.teardown import hosts_to_clean
 from autarky.ports import Completed
 from autarky.render.kubeconfig import bootstrap_token, embedded_certificate, embeds_certificate
 from autarky.status import nodes
 from autarky.status.look import gather
 from fakes.clusters import a_cluster, facts_of
-from fakes.host import FakeHost, FakeMachines
+from fakes.host import CleanableHost, FakeHost, FakeMachines
+from fakes.kube import FakeKube
 from unit.phases.seen import WITH_A_WORKER, MakeContext, SeenHost, a_context, a_kube
 
 NESTED = b"[" * 60_000
@@ -40,22 +43,30 @@ pytestmark = pytest.mark.looptime
 
 @dataclass
 class SpoiledHost(SeenHost):
-    """Its facts cannot be read, or its files; `said`: what doctor's script prints there."""
+    """Its facts cannot be read, or its files, or it lets nobody in; `said`: what doctor's script prints there."""
 
     facts_text: str | None = None
     unreadable: bool = False
+    refuses: bool = False
     said: str | None = None
     listing: str | None = None
 
+    def _let_in(self) -> None:
+        if self.refuses:
+            raise Inaccessible(f"{self.name} (ssh://{self.name}): it accepts none of the keys", fix="give it your key")
+
     async def facts(self) -> HostFacts:
+        self._let_in()
         return self.host_facts if self.facts_text is None else parse_facts(self.facts_text)
 
     async def read(self, path: str, *, most: int | None = None) -> bytes | None:
+        self._let_in()
         if self.unreadable:
             raise CommandFailed(self.name, ["cat", path], 1, "cat: Is a directory")
         return await super().read(path, most=most)
 
     async def run(self, argv, *, stdin=None, timeout=30.0, check=True) -> Completed:
+        self._let_in()
         if self.said is not None and list(argv[:2]) == ["bash", "-c"] and len(argv) > 3:
             return Completed(0, self.said.encode(), "")
         if self.listing is not None and list(argv) == [standby.SCRIPT_PATH, "list"]:
@@ -71,10 +82,11 @@ BEGINS = b"-----BEGIN CERTIFICATE-----\n" * (16 * 1024 * 1024 // 28)
 WAYS = [
     {"facts_text": SPOILED},
     {"unreadable": True},
+    {"refuses": True},
     {"files": {places.NODE_MARKER: (b"{}", 0o644), belonging.CA: (BEGINS, 0o644)}},
     {"files": {places.NODE_MARKER: (b" " * 100_000, 0o644)}},
 ]
-WORDS_OF_WHY = ("cannot be read", "Is a directory", "the file has more than")
+WORDS_OF_WHY = ("cannot be read", "Is a directory", "the file has more than", "it accepts none of the keys")
 
 
 @pytest.fixture(autouse=True)
@@ -129,6 +141,58 @@ async def test_up_and_node_list_go_on_without_the_host_that_cannot_be_read(make_
     assert "does not answer" in rows["n2"]
 
 
+async def test_a_control_node_and_a_new_node_that_let_nobody_in_are_an_error(make_context: MakeContext):
+    """The user can give them the key, and nobody has been trusted with either before."""
+    new = spoiled(make_context, FakeKube(), refuses=True)
+    with pytest.raises(Inaccessible, match=r"n2 .*accepts none of the keys"):
+        await observe(new)
+    control = spoiled(make_context)
+    control.machines.hosts["n1"] = SpoiledHost("n1", control.machines.hosts["n1"].host_facts, refuses=True)
+    with pytest.raises(Inaccessible, match=r"n1 .*accepts none of the keys"):
+        await observe(control)
+
+
+async def test_with_the_api_down_a_worker_that_lets_nobody_in_is_known_by_what_is_remembered(make_context: MakeContext):
+    """Root on a worker could keep a recovery from beginning."""
+    context = spoiled(make_context, FakeKube(), refuses=True)
+    context.kube().set_outage("off")
+    with pytest.raises(Inaccessible):
+        await observe(context)
+    members.path_of(context.directory).write_bytes(memory_of(WITH_A_WORKER.nodes))
+    await observe(context)
+    assert set(context.absent) == {"n2"}
+
+
+async def test_work_on_a_worker_that_lets_nobody_in_any_more_leaves_it_out(make_context: MakeContext):
+    context = spoiled(make_context, refuses=True)
+    context.joined = frozenset({"n1", "n2"})
+    done = await for_each_or_left_out(context, context.cluster.nodes, lambda node: context.host(node).facts())
+    assert set(done) == {"n1"}
+    assert "accepts none of the keys" in context.absent["n2"]
+
+
+@pytest.mark.parametrize(("name", "other"), [("n2", "n1"), ("n1", "n2")])
+async def test_down_goes_on_without_a_worker_that_lets_nobody_in_and_not_without_a_control_node(
+    make_context: MakeContext, name: str, other: str
+):
+    context = spoiled(make_context)
+    marker = json.dumps({"cluster": "demo", "node": other, "founders": ["n1"], "ca": context.ours.ca}).encode()
+    context.cluster = replace(
+        context.cluster, nodes=tuple(replace(node, host=HostRef("ssh", node.name)) for node in context.cluster.nodes)
+    )
+    hosts = context.machines.hosts
+    hosts[other] = CleanableHost(other, files={places.NODE_MARKER: (marker, 0o644)})
+    hosts[name] = SpoiledHost(name, hosts[name].host_facts, refuses=True)
+    if name == "n1":
+        with pytest.raises(Inaccessible):
+            await hosts_to_clean(context)
+        return
+    ours, others = await hosts_to_clean(context)
+    assert [node.name for node in ours] == ["n1"]
+    assert "node n2 does not answer" in others[0]
+    assert "accepts none of the keys" in others[0]
+
+
 @pytest.mark.parametrize("marker", [NESTED, b'{"founders": ' + NESTED, b'{"cluster": ' + b'{"a":' * 12_000])
 async def test_a_marker_of_ten_thousand_levels_says_nothing(make_context: MakeContext, marker):
     context = spoiled(make_context)
@@ -153,11 +217,11 @@ def test_what_was_kept_of_a_kubelets_settings_may_be_unreadable():
 FOUR = a_cluster(controls=3, workers=1)
 
 
-def n2_off(make_context: MakeContext, *, unlisted: bool):
+def n2_off(make_context: MakeContext, *, unlisted: bool, kube: FakeKube | None = None):
     """No address is in the file; n2, which is remembered, is off, and n4 says that it has n2's."""
     hosts = {name: FakeHost(name, facts) for name, facts in facts_of(FOUR).items() if name != "n2"}
     hosts["n4"].host_facts = replace(hosts["n4"].host_facts, address="192.0.2.12", addresses=("192.0.2.12",))
-    context = make_context(FOUR, hosts=hosts)
+    context = make_context(FOUR, hosts=hosts, kube=kube)
     members.path_of(context.directory).write_bytes(memory_of(FOUR.nodes))
     nodes_ = tuple(replace(node, address=None) for node in FOUR.nodes if node.name != "n2" or not unlisted)
     context.cluster, context.facts = replace(FOUR, nodes=nodes_), {}
@@ -169,6 +233,19 @@ async def test_a_worker_that_says_the_address_of_a_node_that_is_off_is_refused(m
     context = n2_off(make_context, unlisted=unlisted)
     with pytest.raises(Problems, match=r"n4: its address 192\.0\.2\.12 is also recorded for n2"):
         await CheckHosts().plan(context)
+
+
+async def test_one_that_joined_before_is_left_out_and_keeps_the_address_that_it_had(make_context: MakeContext):
+    context = n2_off(make_context, unlisted=False, kube=a_kube(FOUR))
+    hosts = context.machines.hosts
+    said = json.dumps({"cluster": "demo", "node": "x", "founders": ["n1"], "ca": context.ours.ca}).encode()
+    for host in hosts.values():
+        host.files[places.NODE_MARKER] = (said, 0o644)
+    for _ in range(2):
+        await CheckHosts().plan(context)
+        assert set(context.absent) == {"n2", "n4"}
+        assert "n4: its address 192.0.2.12 is also recorded for n2" in context.absent["n4"]
+        assert context.cluster.node("n4").address == "192.0.2.14"
 
 
 # --- doctor's script ------------------------------------------------------------------------------------------------

@@ -73,12 +73,12 @@ async def await_rollout(context: Context, urls: Iterable[str], progress: Progres
         try:
             found = await for_each(context.control_nodes, lambda node: dialled(context.host(node)))
         except CommandFailed as error:  # containerd may be starting
-            return NotYet(str(error), len(context.control_nodes))
+            return NotYet(str(error))
         left = {name: urls - wanted for name, urls in found.items() if not urls or urls - wanted}
         if not left:
             return await _goes_back(context, wanted)
         said = "; ".join(f"{name} still uses {', '.join(sorted(urls)) or 'none'}" for name, urls in left.items())
-        return NotYet(said, len(left))
+        return NotYet(said, -len(left))
 
     await poll_until(
         "all API servers and their standbys use the new place of etcd",

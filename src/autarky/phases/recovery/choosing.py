@@ -35,7 +35,7 @@ def _how_to_go_on(recovery: Recovery) -> str:
         return f"say --from NODE; hosts that answer: {names_of(usable or recovery.found)}"
     notes = [one.node for one in recovery.found.values() if one.recovered is not None]
     return (
-        "power on the machines of the etcd that has replaced it; if all of them are lost for ever, remove"
+        "power on the machines of the etcd that has replaced it; if all of them are lost permanently, remove"
         f" {places.ETCD_RECOVERED} on {names_of(notes)}"
     )
 

@@ -1,4 +1,4 @@
-"""What a restore will take away, told before it begins: the keys of etcd now, beside those of the snapshot."""
+"""What a restore will take away, reported before it begins: the keys of etcd now, beside those of the snapshot."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TellLoss:
             except (CommandFailed, Unreachable):
                 continue
             return [Warn(sentence) for sentence in sentences(compare(self.then(), now))]
-        return [Warn("etcd does not answer: what was written since the backup cannot be told")]
+        return [Warn("etcd does not answer: what was written since the backup is not known")]
 
     async def run(self, context: Context, progress: Progress) -> None:
         """It has no changes to make."""

@@ -161,4 +161,4 @@ async def _is_hosted(context: Context) -> bool:
 async def _wanted(context: Context) -> set[str]:
     """The nodes that should have a member, by the API."""
     found = await context.kube().list(API_VERSION, members.KIND)
-    return {obj["metadata"]["name"] for obj in found if obj["spec"].get("state", "Member") == "Member"}
+    return {obj["metadata"]["name"] for obj in found if members.should_be_member(obj)}

@@ -25,6 +25,7 @@ from autarky.control.control_nodes.decide.initial import Memory
 from autarky.control.etcd.decide.lineage import FORMER, former_of
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import Refused, UserError
@@ -248,7 +249,7 @@ class ForgetOldMachines:
         for obj in await context.kube().list("v1", "Node"):
             name = obj["metadata"]["name"]
             host = context.machines.host(name) if name in known and name not in context.absent else None
-            if host is None or await host.read(render_node.KUBELET_KUBECONFIG) is None:
+            if host is None or await host.read(kubelet_credentials.KUBELET_KUBECONFIG) is None:
                 found.append(name)
         return sorted(found)
 

@@ -116,7 +116,7 @@ def _refuse_silent_seat(recovery: Recovery, trusted: Set[str]) -> None:
         raise Refused(
             ONE_ETCD,
             f"an interrupted recovery may have made a new etcd on {', '.join(away)}, which does not answer",
-            f"power it on and run the same command again; if it is lost for ever, say --from NODE ({names})",
+            f"power it on and run the same command again; if it is lost permanently, say --from NODE ({names})",
         )
 
 

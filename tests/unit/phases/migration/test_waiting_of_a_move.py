@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from autarky.errors import Refused
+from autarky.errors import CommandFailed, Refused, TimedOut
+from autarky.model import patience
+from autarky.phases.migration import looking
+from autarky.phases.migration.looking import await_rollout
+from fakes.clusters import a_cluster
 from fakes.migrating_host import BALANCER
 from unit.phases.migration.scenes import OUTSIDE, later
 
@@ -68,3 +74,35 @@ async def test_members_that_are_not_healthy_leave_first(scenes) -> None:
     await scene.move(into=False)
     assert scene.etcd.removed[0] == "n2"
     scene.all_outside()
+
+
+EACH = 150.0
+"""Seconds for one control node on a slow machine: less than a step may take, and all of them more than the wait."""
+
+
+async def test_the_wait_for_all_api_servers_goes_on_while_one_after_the_other_comes(
+    make_context, notes, monkeypatch, looptime
+) -> None:
+    """containerd may be restarted meanwhile: what cannot be asked for a moment is as far as it was."""
+    context = make_context(a_cluster(controls=3))
+
+    async def dialled(host) -> frozenset[str]:
+        now = asyncio.get_running_loop().time()
+        if now % 50 < 2:
+            raise CommandFailed(host.name, ["look", "dialled"], 1, "connection refused")
+        return frozenset({BALANCER if now > EACH * int(host.name[1:]) else OUTSIDE})
+
+    monkeypatch.setattr(looking, "dialled", dialled)
+    assert patience.PIVOT < 2 * EACH < 2 * patience.STEP
+    await await_rollout(context, [BALANCER], notes)
+    assert looptime > 3 * EACH
+
+
+async def test_the_wait_for_all_api_servers_ends_where_none_comes(make_context, notes, monkeypatch, looptime) -> None:
+    async def dialled(_host) -> frozenset[str]:
+        return frozenset({OUTSIDE})
+
+    monkeypatch.setattr(looking, "dialled", dialled)
+    with pytest.raises(TimedOut, match=f"n1 still uses {OUTSIDE}"):
+        await await_rollout(make_context(a_cluster(controls=3)), [BALANCER], notes)
+    assert looptime <= max(patience.PIVOT, patience.STEP) + 1

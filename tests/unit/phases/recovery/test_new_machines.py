@@ -16,6 +16,7 @@ from autarky.control.cluster_file.decide.records import Record
 from autarky.control.control_nodes.decide.initial import Memory
 from autarky.control.etcd.decide.lineage import FORMER, former_of
 from autarky.control.etcd.manifests import members as etcd_members
+from autarky.control.kubelet.manifests import credentials as kubelet_credentials
 from autarky.engine.phase import Change
 from autarky.errors import AutarkyError, Refused, UserError
 from autarky.model.cluster import HostRef, Node
@@ -34,7 +35,6 @@ from autarky.phases.recovery.state import FromSnapshot, Recovered, Recovery
 from autarky.phases.trusted import Trusted, trusted
 from autarky.places import ETCD_DATA
 from autarky.render import access, crds
-from autarky.render import node as render_node
 from autarky.workflows.recover import phases
 from fakes.clusters import a_cluster, facts_of
 from fakes.kube import FakeKube
@@ -235,7 +235,7 @@ def begun(make_context) -> World:
     world.etcd.leader = "n1"
     host.has_data(LOST + 1, 1, world.etcd.values[LOST + 1])
     host.files[f"{places.MANIFESTS}/etcd-x.json"] = (b"{}", 0o600)
-    host.files[render_node.KUBELET_KUBECONFIG] = (b"", 0o600)
+    host.files[kubelet_credentials.KUBELET_KUBECONFIG] = (b"", 0o600)
     world.etcd.settle()
     return world
 
