@@ -1,9 +1,10 @@
-"""The user's own files: written atomically, privately and synced; locked by waiting. Not for hosts."""
+"""The user's own files: written atomically, privately and synced; locked by waiting; their digest. Not for hosts."""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
+import hashlib
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -44,6 +45,12 @@ def write_private(path: Path, content: bytes, *, mode: int = 0o600, group: int |
         Path(temporary).unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256, in hex. It reads all of the file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync_directory(directory: Path) -> None:

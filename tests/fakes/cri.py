@@ -2,8 +2,8 @@
 it to what containerd does.
 
 For tests: the synchronous methods do what a kubelet or a user of `ctr` does to the node; `set_outage` makes
-every call fail and every stream of events break off; `network_problem` is why the network is not ready;
-`irremovable` says what the removal of a sandbox or container raises, by its id.
+every call fail and every stream of events break off; `irremovable` says what the
+removal of a sandbox or container raises, by its id.
 Events reach those who listen; what nobody hears is lost (containerd keeps it for some minutes).
 """
 
@@ -22,7 +22,6 @@ from autarky.model.runtime import (
     ContainerEventType,
     ContainerStatus,
     NodeImage,
-    RuntimeStatus,
     RuntimeVersion,
     Sandbox,
 )
@@ -35,7 +34,6 @@ KILLED = 137
 class FakeCri:
     now: Callable[[], float] = time.time
     outage: str | None = None
-    network_problem: str | None = None
     irremovable: dict[str, Exception] = field(default_factory=dict)
     _sandboxes: dict[str, Sandbox] = field(default_factory=dict)
     _containers: dict[str, Container] = field(default_factory=dict)
@@ -192,11 +190,6 @@ class FakeCri:
     async def version(self) -> RuntimeVersion:
         await self._arrive()
         return RuntimeVersion("containerd", "v2.3.7", "v1")
-
-    async def runtime_status(self) -> RuntimeStatus:
-        await self._arrive()
-        problem = self.network_problem
-        return RuntimeStatus(True, problem is None, () if problem is None else (f"NetworkReady: {problem}",))
 
     async def events(self) -> AsyncGenerator[ContainerEvent, None]:
         await self._arrive()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -483,7 +483,7 @@ class FakeMachines:
 
     @asynccontextmanager
     async def locked(
-        self, command: str, tell: object, *, minority: bool = False, passes_workers: bool = False
+        self, command: str, tell: object, *, minority: bool = False, passes_workers: Collection[str] = ()
     ) -> AsyncIterator[None]:
         yield
 

@@ -1,12 +1,15 @@
-"""Live hosted pods: what the controllers create from the rendered templates and the API server completes."""
+"""Live hosted pods: what the controllers create from the rendered templates and the API server completes; and the pods
+of their standbys."""
 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 
 from autarky.control.api_server import manifests as api_server
 from autarky.control.leadership import manifests as controllers
+from autarky.control.slots.manifests import Revision
 from autarky.model.components import API_SERVER
 from autarky.render.values import Inputs, Object
 
@@ -74,3 +77,9 @@ def completed(pod: Object) -> Object:
                 field.setdefault("apiVersion", "v1")
     full["status"] = {"phase": "Running", "hostIP": "192.0.2.11", "podIP": "192.0.2.11"}
     return full
+
+
+def pod_of_revision(revision: Revision) -> Object:
+    """The pod of a standby's revision."""
+    pod: Object = json.loads(revision.files[-1].content)
+    return pod

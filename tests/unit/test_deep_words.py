@@ -14,7 +14,7 @@ import pytest
 from autarky.control.admission.act import inventory_of
 from autarky.control.certificates import decide as certificates
 from autarky.control.certificates.manifests import leaves
-from autarky.control.control_nodes.operator.record import _parsed
+from autarky.control.control_nodes.decide.recorded import _record
 from autarky.control.drift.decide import applied
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.etcd.node.quorum import _way_of_standby
@@ -64,7 +64,7 @@ READERS: dict[str, tuple[Callable[[str], object], object]] = {
     "what was applied": (lambda text: applied.record_of(reported(applied.ANNOTATION, text)), None),
     "the arguments given": (lambda text: arguments.given_to(reported(arguments.ANNOTATION, text)), arguments.Given()),
     "the join inventory": (lambda text: inventory_of({"data": {"n1": text}}), {}),
-    "the record of control nodes": (_parsed, {}),
+    "the record of control nodes": (_record, None),
     "an error of the API": (lambda text: status_object(text.encode()), None),
     "an answer to the probe": (lambda text: probe_http.Answer(200, {}, text.encode()).object(), {}),
     "a host's marker": (lambda text: Said.of(text.encode(), None), Said(None, None, None)),
@@ -89,7 +89,6 @@ REFUSING: dict[str, Callable[[str], object]] = {
 }
 FITTING = {
     ("its static pod of etcd", "objects"),
-    ("the record of control nodes", "objects"),
     ("an answer to the probe", "objects"),
     ("the keys of that", "objects"),
     ("an answer of etcd", "objects"),

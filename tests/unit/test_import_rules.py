@@ -44,6 +44,11 @@ def children(folder: Path) -> set[str]:
     return modules | {path.parent.name for path in folder.glob("*/__init__.py")}
 
 
+def packages() -> set[str]:
+    """The names of the parts of the package that are more than a file."""
+    return {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+
+
 def unbound(modules: Iterable[str], those: Iterable[Contract]) -> set[str]:
     """Those that no contract limits as a whole: a contract of something within does not count."""
     bound = [expression for contract in those for expression in sources(contract)]
@@ -63,6 +68,25 @@ def test_every_part_of_the_package_is_limited_by_a_contract() -> None:
 def test_every_part_of_the_package_has_its_place_among_the_layers() -> None:
     layers = [contract for contract in contracts() if contract["type"] == "layers" and contract.get("exhaustive")]
     assert unbound({f"autarky.{name}" for name in children(PACKAGE)}, layers) == set()
+
+
+def forbidding(*modules: str) -> list[Contract]:
+    """The contracts that keep their sources from all of these."""
+    return [contract for contract in contracts() if set(modules) <= set(contract.get("forbidden_modules", ()))]
+
+
+def test_no_agent_knows_the_command_line_or_the_cluster_file() -> None:
+    agents = {f"autarky.agents.{name}" for name in children(PACKAGE / "agents")}
+    assert unbound(agents, forbidding("click", "autarky.config")) == set()
+
+
+def test_every_package_but_net_is_kept_from_the_library_that_speaks_http() -> None:
+    assert unbound({f"autarky.{name}" for name in packages()}, forbidding("httpx2")) == {"autarky.net"}
+
+
+def test_user_interfaces_are_kept_from_every_package_but_the_one_with_events_and_the_model() -> None:
+    others = {f"autarky.{name}" for name in packages() - {"engine", "model", "ui"}}
+    assert unbound({"autarky.ui"}, forbidding(*others)) == set()
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ LocalPath = Annotated[str, AfterValidator(_path), WithJsonSchema({"type": "strin
 def _quoted(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         what = f"it is the number {value}, because it is not quoted"
-        raise refused(what, 'write the whole version in quotes, such as "1.36.4"')
+        raise refused(what, 'write the complete version in quotes, such as "1.36.4"')
     return value
 
 
@@ -283,11 +283,17 @@ def _known_version(value: str, info: ValidationInfo) -> str:
         raise refused(str(error), "write all three numbers, in quotes") from None
     known: Collection[Version] = (info.context or {}).get("known_versions", (version,))
     if version not in known:
-        names = [str(v).removeprefix("v") for v in sorted(known)]
-        nearest = max((v for v in known if v <= version), default=min(known, default=version))
-        fix = f'use "{str(nearest).removeprefix("v")}"; known: {", ".join(names)}'
-        raise refused(f"there is no release file for {version}", fix)
+        raise refused(f"there is no release file for {version}", _instead_of(version, known))
     return value
+
+
+def _instead_of(version: Version, known: Collection[Version]) -> str:
+    """No earlier version of the same minor: an existing cluster of that version would go back."""
+    wanted, *names = (str(one).removeprefix("v") for one in (version, *sorted(known)))
+    later = [one for one in sorted(known) if one > version and (one.major, one.minor) == (version.major, version.minor)]
+    use = f'use "{str(later[0]).removeprefix("v")}"; ' if later else ""
+    make = f"`autarky payload release add FILE`, or `autarky payload release new {wanted}`"
+    return f"{use}known: {', '.join(names)}; for {wanted}: {make}"
 
 
 EtcdVersion = Annotated[

@@ -28,7 +28,6 @@ from autarky.model.runtime import (
     ContainerState,
     ContainerStatus,
     NodeImage,
-    RuntimeStatus,
     RuntimeVersion,
     Sandbox,
 )
@@ -39,7 +38,6 @@ _NOT_FOUND = "NotFound"
 _RUNTIME = "/runtime.v1.RuntimeService"
 _IMAGES = "/runtime.v1.ImageService"
 _VERSION = Method(f"{_RUNTIME}/Version", pb.VersionRequest, pb.VersionResponse)
-_STATUS = Method(f"{_RUNTIME}/Status", pb.StatusRequest, pb.StatusResponse)
 _PODS = Method(f"{_RUNTIME}/ListPodSandbox", pb.ListPodSandboxRequest, pb.ListPodSandboxResponse)
 _STOP = Method(f"{_RUNTIME}/StopPodSandbox", pb.StopPodSandboxRequest, pb.StopPodSandboxResponse)
 _REMOVE = Method(f"{_RUNTIME}/RemovePodSandbox", pb.RemovePodSandboxRequest, pb.RemovePodSandboxResponse)
@@ -134,15 +132,6 @@ class CriClient:
         found = await self._connection.call(_VERSION, pb.VersionRequest(), timeout=self._timeout)
         return RuntimeVersion(found.runtime_name, found.runtime_version, found.runtime_api_version)
 
-    async def runtime_status(self) -> RuntimeStatus:
-        found = await self._connection.call(_STATUS, pb.StatusRequest(), timeout=self._timeout)
-        problems = {type_: _problem(type_, found.status) for type_ in ("RuntimeReady", "NetworkReady")}
-        return RuntimeStatus(
-            runtime_ready=problems["RuntimeReady"] is None,
-            network_ready=problems["NetworkReady"] is None,
-            problems=tuple(problem for problem in problems.values() if problem is not None),
-        )
-
 
 def _sandbox(found: pb.PodSandbox) -> Sandbox:
     return Sandbox(
@@ -206,14 +195,6 @@ def _event(found: pb.ContainerEventResponse) -> ContainerEvent:
         pod_namespace=sandbox.metadata.namespace,
         pod_uid=sandbox.metadata.uid,
     )
-
-
-def _problem(type_: str, status: pb.RuntimeStatus) -> str | None:
-    """Why the condition is not true, or None."""
-    for condition in status.conditions:
-        if condition.type == type_:
-            return None if condition.status else f"{type_}: {condition.reason}: {condition.message}"
-    return f"{type_}: the runtime does not say"
 
 
 def _seconds(nanoseconds: int) -> float:

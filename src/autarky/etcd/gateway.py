@@ -162,23 +162,15 @@ class EtcdClient:
     # --- keys ---
 
     async def get(self, key: bytes) -> KeyValue | None:
-        found = await self._range(key)
-        return found[0] if found else None
-
-    async def get_prefix(self, prefix: bytes) -> list[KeyValue]:
-        """All keys that begin with this, in order. For few and small ones: they come in one answer."""
-        return await self._range(prefix, _end_of_prefix(prefix))
+        found = await self._read("/v3/kv/range", {"key": _encoded(key)})
+        if not found.get("kvs"):
+            return None
+        kv = found["kvs"][0]
+        value = base64.b64decode(kv.get("value", ""))
+        return KeyValue(base64.b64decode(kv["key"]), value, number(kv, "mod_revision"))
 
     async def put(self, key: bytes, value: bytes) -> None:
         await self._write("/v3/kv/put", {"key": _encoded(key), "value": _encoded(value)})
-
-    async def _range(self, key: bytes, end: bytes | None = None) -> list[KeyValue]:
-        wanted = {"key": _encoded(key)} | ({"range_end": _encoded(end)} if end is not None else {})
-        found = await self._read("/v3/kv/range", wanted)
-        return [
-            KeyValue(base64.b64decode(kv["key"]), base64.b64decode(kv.get("value", "")), number(kv, "mod_revision"))
-            for kv in found.get("kvs", ())
-        ]
 
     # --- requests ---
 
@@ -217,9 +209,3 @@ def _reason(found: Mapping[str, Any]) -> str:
 
 def _encoded(value: bytes) -> str:
     return base64.b64encode(value).decode()
-
-
-def _end_of_prefix(prefix: bytes) -> bytes:
-    """The first key after all that begin with the prefix; b"\\0" means «to the end»."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else b"\0"

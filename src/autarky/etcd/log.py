@@ -1,13 +1,14 @@
 """The end of a member's log (its write-ahead log): how new its data is, and a record that commits all of it.
 
-Contract: pure; the caller reads the files. A log is read up to the first record that is not whole, as etcd does after
-a power cut. Where that is no torn end (complete records follow, and no sector is missing: a bit has flipped on disk),
-what follows was synced, and perhaps acknowledged: it is counted. The order of two logs is Raft's own: by term, then by
-index; of two members the one with the later log has everything that a majority acknowledged while both were in it.
+Contract: pure; the caller reads the files. A log is read up to the first record that is not complete, as etcd does
+after a power cut. Where that is no torn end (complete records follow, and no sector is missing: a bit has flipped on
+disk), what follows was synced, and perhaps acknowledged: it is counted. The order of two logs is Raft's own: by term,
+then by index; of two members the one with the later log has everything that a majority acknowledged while both were in
+it.
 
 Why a record is appended: a follower learns that an entry is committed only with the next message of its leader. If the
 leader is lost before that, an acknowledged write is at the follower's end of the log and not marked as committed, and
-etcd's `--force-new-cluster` drops what is not marked. A new leader would commit its whole log; so does this record.
+etcd's `--force-new-cluster` drops what is not marked. A new leader would commit all of its log; so does this record.
 
 Danger: this is etcd's format on disk (server/storage/wal, since 2.1), which etcd itself documents nowhere. It is only
 ever written to a copy.
@@ -53,7 +54,7 @@ class Newest:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a log ends. state: (term, vote, commit), as written last. offset: behind its last whole record, in the
+    """Where a log ends. state: (term, vote, commit), as written last. offset: behind its last complete record, in the
     last file; checksum: of that record. damaged: how many complete records lie behind one that is none; lost: how many
     entries that are behind the end, at least. Both are 0 where the end is a torn one, or nothing is wrong."""
 
@@ -79,7 +80,7 @@ def end_of(files: Sequence[bytes]) -> End:
             end = replace(_after(end, record.kind, record.data), offset=record.offset, checksum=record.checksum)
         behind += _behind(content, end.offset, end.checksum)
     if end.offset == 0:
-        raise ValueError("the log has no record that is whole")
+        raise ValueError("the log has no record that is complete")
     return replace(end, damaged=len(behind), lost=_lost(end, behind))
 
 
@@ -123,7 +124,7 @@ def fields_of(message: bytes) -> dict[int, bytes | int]:
 
 
 def frames(content: bytes, start: int = 0) -> Iterator[tuple[bytes, int]]:
-    """(record, offset behind it) of a file, up to the end or to what is not whole."""
+    """(record, offset behind it) of a file, up to the end or to what is not complete."""
     position = start
     while (length := _length_at(content, position)) is not None:
         end = position + 8 + length
@@ -144,14 +145,14 @@ def _length_at(content: bytes, position: int) -> int | None:
 
 
 def _records(content: bytes) -> list[_Record]:
-    """Those that are whole."""
+    """Those that are complete."""
     found: list[_Record] = []
     for frame, offset in frames(content):
         record = _record(frame, offset)
         if record is None:
             break
         found.append(record)
-    return found[: _whole(found)]
+    return found[: _intact(found)]
 
 
 def _record(frame: bytes, offset: int) -> _Record | None:
@@ -165,7 +166,7 @@ def _record(frame: bytes, offset: int) -> _Record | None:
     return _Record(kind, data, checksum, offset)
 
 
-def _whole(records: Sequence[_Record]) -> int:
+def _intact(records: Sequence[_Record]) -> int:
     """How many of them have their checksum. Only those at the end are computed: what is older was synced long ago."""
     size = first = 0
     for position in range(len(records) - 1, 0, -1):

@@ -130,7 +130,7 @@ class EtcdTools:
 
     async def _each(self, arguments: Sequence[str], endpoints: Iterable[str]) -> Mapping[str, Mapping[str, Any]]:
         """Endpoint → what was printed of it. Side by side: one `etcdctl` asks its endpoints one after the other, and
-        each that hangs takes the whole time."""
+        each that hangs takes all of the time."""
 
         async def one(endpoint: str) -> Mapping[str, Any] | None:
             try:

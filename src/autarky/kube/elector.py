@@ -1,6 +1,6 @@
 """Leader election over a Lease, in the way of client-go, which the leases of Kubernetes' own components share.
 
-Contract: `run(lead)` campaigns for ever. While this process holds the lease `lead` runs; it is cancelled
+Contract: `run(lead)` campaigns forever. While this process holds the lease `lead` runs; it is cancelled
 before anybody else can take the lease, and `run` waits for its end before it campaigns again. When `run` is
 cancelled, `lead` ends first, then the lease is released, so that the next leader need not wait for its expiry.
 

@@ -1,4 +1,4 @@
-"""A live copy of one collection: list, then watch, for ever, through every outage.
+"""A live copy of one collection: list, then watch, forever, through every outage.
 
 Contract:
 - `run` never ends by itself: whatever the API does, it is tried again, after a jittered pause that grows from
@@ -108,11 +108,6 @@ class Reflector:
     def synced(self) -> bool:
         """Whether everything has been listed at least once."""
         return self._last_heard is not None
-
-    @property
-    def last_synced(self) -> float | None:
-        """The clock's monotonic time of the last sign that the copy is current; None before the first list."""
-        return self._last_heard
 
     @property
     def age(self) -> float:

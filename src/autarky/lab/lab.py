@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from autarky import places
+from autarky.clock import start_time
 from autarky.errors import UserError
 from autarky.lab import ssh
 from autarky.lab.limits import raise_limits
-from autarky.lab.machine import Machine, Seed, start_time
+from autarky.lab.machine import Machine, Seed
 from autarky.lab.network import MOST_HOSTS, LabNetwork, free_subnet, machine_networks
 from autarky.lab.rootfs import base_root
 from autarky.lab.tools import refuse_unfit_machine
@@ -142,12 +143,6 @@ class Lab:
             self._write(state)
             self._write_hosts_file()
             ssh.write_config(self.directory, {record.name: record.address for record in self.records().values()})
-
-    async def reap(self) -> None:
-        """Clean up what killed runs left of hosts that do not run. `ensure` and `down` do it as well."""
-        if self._state():
-            async with self._locked():
-                await self._clear_what_does_not_run()
 
     async def down(self) -> None:
         """Remove the lab completely: nothing of it stays on this machine but an empty lock file."""

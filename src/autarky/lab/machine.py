@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from autarky.clock import start_time
 from autarky.errors import TimedOut, UserError
 from autarky.lab import cgroups, disk, ssh
 from autarky.lab.network import LabNetwork
@@ -171,16 +172,6 @@ class Machine:
 
     def _console_tail(self) -> str:
         return self.console.read_text(errors="replace")[-1500:].strip()
-
-
-def start_time(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot (field 22 of /proc/PID/stat), or None."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The second field, the name, may hold spaces and parentheses; fields count from after the last one.
-    return int(stat.rpartition(")")[2].split()[19])
 
 
 def _inside(pid: int) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Component supply: release files, content store, builds, images. See docs/architecture.md."""
 
 from autarky.payload.artefacts import Artefact, Binary, Image, Payload, find_binary, needs, stored_artefacts
-from autarky.payload.etcd_versions import etcd_version, known_etcd_versions, load_etcd, with_etcd
+from autarky.payload.etcd_versions import etcd_version, known_etcd_versions, load_etcd, release_of, with_etcd
 from autarky.payload.get import get_payload
 from autarky.payload.release import (
     GROUPS,
@@ -13,7 +13,7 @@ from autarky.payload.release import (
     unusable_files,
     versions_of_files,
 )
-from autarky.payload.store import Store, file_digest
+from autarky.payload.store import Store
 from autarky.payload.template import containerd_template, copy_template
 from autarky.payload.upkeep import prune_store, verify_store
 
@@ -29,7 +29,6 @@ __all__ = [
     "copy_template",
     "default_version",
     "etcd_version",
-    "file_digest",
     "find_binary",
     "get_payload",
     "image_reference",
@@ -39,6 +38,7 @@ __all__ = [
     "load_release",
     "needs",
     "prune_store",
+    "release_of",
     "stored_artefacts",
     "unusable_files",
     "verify_store",

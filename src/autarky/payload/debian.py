@@ -118,12 +118,12 @@ async def unpack(archives: Iterable[Path], target: Path) -> Path:
 
 async def _extract(suite: str, packages: Sequence[str], scratch: Path) -> Path:
     """The packages' files and what maintainer scripts would have made of them."""
-    archive = scratch / "whole.tar"
+    archive = scratch / "complete.tar"
     argv = ["mmdebstrap", "--quiet", "--variant=extract", "--format=tar", f"--include={','.join(packages)}"]
     # As another user, mmdebstrap works in a user namespace that cannot enter our directories.
     environment = {"TMPDIR": str(scratch)} if os.geteuid() == 0 else {}
     await run_tool([*argv, suite, str(archive)], env=environment)
-    tree = await unpack([archive], scratch / "whole")
+    tree = await unpack([archive], scratch / "complete")
     _bundle_certificates(tree)
     _strip(tree)
     for name, program in _ALTERNATIVES.items():

@@ -54,6 +54,14 @@ def with_etcd(release: Release, version: Version | None) -> Release:
     )
 
 
+def release_of(kubernetes: Version, etcd: Version | None) -> Release:
+    """What a cluster of these versions is made of (`etcd`: None for the release's own); `Release.unknown` where one of
+    them is not known (any more), or its file not usable."""
+    if kubernetes not in known_versions() or (etcd is not None and etcd not in known_etcd_versions()):
+        return Release.unknown(kubernetes)
+    return with_etcd(load_release(kubernetes), etcd)
+
+
 def _releases() -> Iterator[Release]:
     return (load_release(version) for version in known_versions())
 
@@ -63,8 +71,7 @@ def _named() -> frozenset[Version]:
 
 
 def _component(release: Release) -> Component:
-    if not release.components:
-        load_release(release.kubernetes)  # says what is known
+    release.refuse_unknown()
     return next(one for one in release.components if one.name == ETCD)
 
 

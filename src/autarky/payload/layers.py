@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autarky.payload.oci import Entry, Layer, write_layer
-from autarky.payload.store import Store, file_digest
+from autarky.payload.store import Store
+from autarky.store import file_digest
 
 
 def stored_layer(store: Store, key: str) -> Layer | None:

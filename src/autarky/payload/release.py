@@ -99,9 +99,20 @@ class Release:
 
     @classmethod
     def unknown(cls, kubernetes: Version) -> Release:
-        """For a cluster whose version this autarky does not know (any more): enough to inspect and remove it. It has no
-        components: asking for one raises UserError."""
+        """For a cluster whose version of Kubernetes or etcd this autarky does not know (any more): enough to inspect
+        and remove it. It has no components: asking for one raises UserError."""
         return cls(kubernetes, (), (), "", ())
+
+    def refuse_unknown(self) -> None:
+        """UserError where this is `unknown`."""
+        if self.components or self.images:
+            return
+        load_release(self.kubernetes)  # says what is known
+        raise UserError(
+            f"the cluster of Kubernetes {self.kubernetes} is made with a version of etcd that is not known to this"
+            " autarky",
+            fix="use an autarky that knows it; `autarky status` and `autarky down` work without",
+        )
 
     def layer(self, name: str) -> DebianLayer:
         return next(layer for layer in self.layers if layer.name == name)
@@ -230,8 +241,7 @@ def _below_agents(suite: str, layers: dict[str, Any]) -> str:
 def image_reference(release: Release, component: str) -> str:
     """The reference of a component's image. KeyError when the release has none of that name, UserError when it is not
     known."""
-    if not release.images:
-        load_release(release.kubernetes)  # says what is known
+    release.refuse_unknown()
     for image in release.images:
         if image.name == component:
             return image.reference

@@ -10,7 +10,6 @@ Writers hold `lock`, as two builds at once would do the same work twice. Readers
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,7 @@ from typing import Any
 
 from autarky import places
 from autarky.payload.disk import full_disk_explained, remove_tree
-from autarky.store import write_private
+from autarky.store import file_digest, write_private
 
 Stamp = tuple[int, int, int]
 
@@ -155,11 +154,6 @@ class Store:
         stamps[digest] = stamp
         with suppress(OSError):
             write_private(self.root / "verified.json", json.dumps(stamps).encode(), mode=0o644)
-
-
-def file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:

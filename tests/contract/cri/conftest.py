@@ -125,7 +125,7 @@ async def real_node(containerd: Containerd) -> AsyncIterator[RealNode]:
 
 @pytest.fixture
 def fake_node() -> FakeNode:
-    node = FakeNode(FakeCri(network_problem="no network configuration"))
+    node = FakeNode(FakeCri())
     node.cri.put_image(node.pause, pinned=True)
     node.cri.put_image(SMALL)
     return node

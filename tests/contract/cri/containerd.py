@@ -139,10 +139,10 @@ class Containerd:
 
 async def _health(cri: CriClient) -> str | None:
     try:
-        status = await cri.runtime_status()
+        await cri.pods()
     except AutarkyError as error:
         return str(error)
-    return None if status.runtime_ready else ", ".join(status.problems)
+    return None
 
 
 @contextmanager

@@ -169,20 +169,12 @@ async def test_the_runtime_says_what_it_is(node: Node) -> None:
     assert found.version.startswith("v2.")
 
 
-async def test_a_node_without_a_network_is_told_apart_from_one_without_a_runtime(node: Node) -> None:
-    found = await node.cri.runtime_status()
-    assert found.runtime_ready
-    assert not found.network_ready
-    (problem,) = found.problems
-    assert problem.startswith("NetworkReady: ")
-
-
 async def test_a_runtime_that_is_away_is_unreachable_and_the_pods_outlive_that(node: Node) -> None:
     pod = await node.run_sandbox("pod")
     before = await sandbox(node, pod)
     await node.stop_runtime()
     cri = node.cri
-    for call in (cri.pods, cri.containers, cri.images, cri.version, cri.runtime_status):
+    for call in (cri.pods, cri.containers, cri.images, cri.version):
         with pytest.raises(Unreachable):
             await call()
     for call_of in (cri.container_status, cri.stop_sandbox, cri.remove_sandbox, cri.has_image):

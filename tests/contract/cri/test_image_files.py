@@ -22,8 +22,8 @@ from autarky.cri.image_files import ImageFileReader
 from autarky.errors import Unreachable, UserError
 from autarky.payload import default_version, find_binary, load_release
 from autarky.payload.oci import Entry, ImageConfig, Layer, write_archive, write_layer
-from autarky.payload.store import file_digest
 from autarky.ports import ImageFiles
+from autarky.store import file_digest
 from contract.cri.conftest import RealNode
 from contract.cri.containerd import SMALL
 from fakes.image_files import FakeImageFiles

@@ -62,17 +62,6 @@ async def test_an_absent_key_is_none(etcd: EtcdClient) -> None:
     assert await etcd.get(b"/test/absent") is None
 
 
-async def test_a_prefix_finds_its_keys_in_order_and_no_others(etcd: EtcdClient) -> None:
-    for key in (b"/test/p/b", b"/test/p/a", b"/test/p", b"/test/q"):
-        await etcd.put(key, key)
-    assert [found.key for found in await etcd.get_prefix(b"/test/p/")] == [b"/test/p/a", b"/test/p/b"]
-
-
-async def test_a_prefix_that_ends_in_the_last_byte_finds_its_keys(etcd: EtcdClient) -> None:
-    await etcd.put(b"\xff\xff1", b"")
-    assert [found.key for found in await etcd.get_prefix(b"\xff\xff")] == [b"\xff\xff1"]
-
-
 async def test_what_etcd_refuses_is_an_api_error_with_its_reason(etcd: EtcdClient) -> None:
     with pytest.raises(ApiError, match="key is not provided") as caught:
         await etcd.put(b"", b"x")

@@ -10,7 +10,6 @@ import copy
 import pytest
 
 from autarky.control.checkpoint.manifests import references, revision_from_pod
-from autarky.control.slots import manifests as standby
 from autarky.control.slots.manifests import Revision
 from autarky.kube import Lister
 from autarky.model.components import WITH_STANDBY
@@ -18,7 +17,7 @@ from autarky.ports import Object
 from autarky.render import pods
 from contract.servers import Server
 from fakes.clusters import a_cluster, inputs_of
-from fakes.hosted_pods import contents_of, hosted_objects, pod_of_template
+from fakes.hosted_pods import contents_of, hosted_objects, pod_of_revision, pod_of_template
 
 pytestmark = pytest.mark.contract
 MANAGER = "autarky-test"
@@ -116,7 +115,7 @@ async def test_the_api_server_takes_its_static_pod_and_changes_nothing_but_defau
 
 def activated(revision: Revision, namespace: str) -> Object:
     """What the script puts in place, in the test's own namespace and on a node that does not exist."""
-    pod = standby.pod_of(revision)
+    pod = pod_of_revision(revision)
     name = pod["metadata"]["name"].replace(pods.ACTIVATION, "0a1b2c3d")
     metadata = {**pod["metadata"], "name": name, "namespace": namespace}
     return {**pod, "metadata": {key: value for key, value in metadata.items() if key != "uid"}}

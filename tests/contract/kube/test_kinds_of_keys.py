@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 
 import pytest
 
 from autarky.control.backup.decide.loss import ALIVE, FLEETING, PREFIX, kind_of
+from autarky.etcd import EtcdClient
 from autarky.kube import KubeClient
 from autarky.ports import Object
 from contract.kube.objects import config_map, defined, deployment
@@ -27,6 +29,13 @@ async def kube(api_server: Server) -> AsyncIterator[KubeClient]:
 def of(api_version: str, kind: str, name: str, namespace: str | None = None, **content: object) -> Object:
     meta = {"name": name, **({} if namespace is None else {"namespace": namespace})}
     return {"apiVersion": api_version, "kind": kind, "metadata": meta, **content}
+
+
+async def keys_in(etcd: EtcdClient) -> list[str]:
+    """Those of all objects."""
+    first, last = PREFIX.encode(), PREFIX[:-1].encode() + bytes([ord(PREFIX[-1]) + 1])
+    wanted = {"key": b64encode(first).decode(), "range_end": b64encode(last).decode(), "keys_only": True}
+    return [b64decode(found["key"]).decode() for found in (await etcd._read("/v3/kv/range", wanted)).get("kvs", ())]
 
 
 async def test_each_key_is_read_as_the_kind_and_the_name_of_its_object(kube: KubeClient, etcd_server: Server) -> None:
@@ -49,7 +58,7 @@ async def test_each_key_is_read_as_the_kind_and_the_name_of_its_object(kube: Kub
     for obj in objects.values():
         await kube.create(obj)
     etcd = etcd_server.etcd()
-    keys = [pair.key.decode() for pair in await etcd.get_prefix(PREFIX.encode())]
+    keys = await keys_in(etcd)
     await etcd.close()
     await kube.delete("v1", "Node", name)  # others count Nodes
     found = dict(kind_of(key) for key in keys if name in key and "kube-root-ca" not in key)
@@ -67,7 +76,7 @@ async def test_the_api_server_writes_its_own_keys_all_the_time_and_none_of_them_
     own: set[str] = set()
     async with asyncio.timeout(30):
         while not own:
-            keys = [pair.key.decode() for pair in await etcd.get_prefix(PREFIX.encode())]
+            keys = await keys_in(etcd)
             own = {kind_of(key)[0] for key in keys if "/apiserver-" in key}
     await etcd.close()
     assert own <= FLEETING

@@ -109,7 +109,17 @@ def test_all_errors_are_told_at_once_each_with_its_position_and_remedy():
     assert all(" | " in line for line in reported)
 
 
+def test_of_an_unknown_version_a_later_one_of_its_minor_is_named_and_no_earlier_one():
+    """An earlier one would take a cluster back that has the unknown version."""
+    later = problems('kubernetesVersion: "1.37.0"\nnodes: [{name: n1}]\n')
+    assert '| use "1.37.1"; known: 1.36.4, 1.37.1; for 1.37.0: `autarky payload release add FILE`' in later[0]
+    for none_later in ("1.37.2", "1.35.9", "1.38.0"):
+        [earlier] = problems(f'kubernetesVersion: "{none_later}"\nnodes: [{{name: n1}}]\n')
+        assert "| known: 1.36.4, 1.37.1; for" in earlier
+
+
 def test_rules_between_nodes_are_told_together_with_what_is_wrong_elsewhere():
+    made = "`autarky payload release add FILE`, or `autarky payload release new 1.36.5`"
     reported = problems(
         'kubernetesVersion: "1.36.5"\n'
         "nodes:\n"
@@ -117,7 +127,7 @@ def test_rules_between_nodes_are_told_together_with_what_is_wrong_elsewhere():
         '  - {name: n1, host: "lab:n1", roles: [control-plane], address: 192.0.2.1}\n'
     )
     assert [line.split(": ", 1)[1] for line in reported] == [
-        'spec.kubernetesVersion: there is no release file for v1.36.5 | use "1.36.4"; known: 1.36.4, 1.37.1',
+        f"spec.kubernetesVersion: there is no release file for v1.36.5 | known: 1.36.4, 1.37.1; for 1.36.5: {made}",
         "spec.nodes[1].name: a second node n1 | give each node a name of its own",
         "spec.nodes[1].host: a second node on lab:n1 | give each node a machine of its own",
         "spec.nodes[1].address: a second node on 192.0.2.1 | give each node an address of its own",

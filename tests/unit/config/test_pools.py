@@ -81,7 +81,7 @@ def test_every_error_has_its_position_and_what_to_do():
         ),
         (
             "cluster.yaml:13:16: spec.pools[0].version: it is the number 1.36, because it is not quoted"
-            ' | write the whole version in quotes, such as "1.36.4"'
+            ' | write the complete version in quotes, such as "1.36.4"'
         ),
         (
             "cluster.yaml:14:33: spec.pools[0].kubelet.configuration.authentication: kubelet.configuration sets"

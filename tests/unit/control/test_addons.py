@@ -12,8 +12,8 @@ from autarky.control.addons.flannel import policies
 from autarky.control.guards.manifests import all as admission
 from autarky.control.guards.manifests.nodes import ORDERS
 from autarky.control.hosts.decide.preflight import EVERY_NODE_PORTS
-from autarky.model.cluster import Cni
-from autarky.model.components import COMPONENTS, IMAGES
+from autarky.model.cluster import Cni, Level
+from autarky.model.components import COMPONENTS, IMAGES, JUDGED, JUDGED_ADD_ONS
 from autarky.phases import teardown
 from autarky.render import node, objects
 from fakes.clusters import a_cluster, inputs_of
@@ -25,7 +25,7 @@ ITS_LINES = {
     "model/cluster.py": ('FLANNEL = "flannel"', "CniName = ", "UNNAMED_CNI: "),
     # Its row: the host drivers remove its links and `status` knows its pods, and neither may import an add-on. Nor may
     # whoever judges rollouts.
-    "model/components.py": ("FLANNEL: ", "FLANNEL, Level.ADD_ONS", "JUDGED: ", "JUDGED_ADD_ONS: "),
+    "model/components.py": ("FLANNEL: ", "FLANNEL, Level.ADD_ONS"),
 }
 """Where it is listed, and the words of the cluster file: the lines there that may name it, by a part of each."""
 
@@ -33,6 +33,13 @@ ITS_LINES = {
 def test_each_is_in_the_table_of_components_with_an_image():
     assert len({addon.name for addon in ADD_ONS}) == len(ADD_ONS) == 3
     assert all(COMPONENTS[addon.component].image for addon in ADD_ONS)
+
+
+def test_the_rollouts_of_each_are_judged():
+    assert {addon.component for addon in ADD_ONS} <= set(JUDGED)
+    assert {
+        addon.component for addon in ADD_ONS if COMPONENTS[addon.component].level is Level.ADD_ONS
+    } == JUDGED_ADD_ONS
 
 
 def test_each_is_applied_by_a_part_of_its_own():

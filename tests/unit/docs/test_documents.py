@@ -22,7 +22,8 @@ from autarky.agents.operator import wiring as operator_wiring
 from autarky.cli.main import cli
 from autarky.control.base.controller import Controller
 from autarky.control.control_nodes.decide import procedure
-from autarky.model import ports
+from autarky.model import levels, ports
+from autarky.model.components import MOVED
 from autarky.workflows.up import PHASES
 from unit.docs.documents import ROOT, anchors, blocks, documents, links, spans, table_rows
 
@@ -309,3 +310,18 @@ def called_name(function: ast.expr) -> str:
 
 def test_the_steps_of_control_nodes_are_those_of_the_code():
     assert procedure.table() in (ROOT / "docs/control-nodes.md").read_text()
+
+
+def test_the_readme_names_every_choice_of_hosted_levels():
+    listed = re.search(r"`selfHosted` ((?:[\d-]+(?:, | and )?)+)", (ROOT / "README.md").read_text())
+    assert listed is not None
+    assert re.findall(r"[\d-]+", listed[1]) == list(levels.TEXTS)
+
+
+def test_the_table_of_two_slots_has_every_component_that_has_two():
+    table = ARCHITECTURE.read_text().partition("| component | hosted slot | standby slot |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    with_two = {
+        name for names, *slots, _ in rows if not any("none" in slot for slot in slots) for name in names.split(", ")
+    }
+    assert with_two == {name.removeprefix("kube-").replace("apiserver", "API server") for name in MOVED}

@@ -10,7 +10,7 @@ from unit.docs.documents import ROOT
 
 NOT_OURS = {
     r"anew": "again, from scratch",
-    r"for good": "permanently",
+    r"for good|for ever": "permanently, without an end",
     r"mend(s|ed|ing)?": "repair, fix",
     r"undertaker": "release of stale leases",
     r"untold(?!-events)": "pending",
@@ -22,12 +22,19 @@ NOT_OURS = {
     r"hold[s]? (\w+ )*for healthy|held for healthy": "considers healthy",
     r"begun as down": "starts as down",
     r"an only member": "a single member",
+    r"(?<!as a )whole(?!$|[ _](numbers?|seconds))": "complete, intact, all of",
+    r"lets? go of|let_go": "disconnects",
+    r"(is|are|was|were|be|been) told(?! to)": "reported",
 }
 """Pattern → what is said instead. Names on the wire and on disk stay as they are."""
 ON_THE_WIRE = (*("vacatedMemberID", "untold-events.json", '"founders"', "`founders`", '"founder"'),)
 FILES = [
     path
-    for pattern in ("src/autarky/**/*.py", "src/autarky/**/*.sh", "src/autarky/**/*.lua", "docs/**/*.md", "README.md")
+    for pattern in (
+        *("src/autarky/**/*.py", "src/autarky/**/*.sh", "src/autarky/**/*.lua"),
+        *("docs/**/*.md", "README.md", "CHANGELOG.md", "SECURITY.md", "bench/*.py", "scripts/*.py", "examples/*.yaml"),
+        *("run", ".ci/run"),
+    )
     for path in sorted(ROOT.glob(pattern))
 ]
 

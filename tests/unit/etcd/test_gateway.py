@@ -7,12 +7,9 @@ import json
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autarky.errors import ApiError, Unreachable
 from autarky.etcd import EtcdClient
-from autarky.etcd.gateway import _end_of_prefix
 from fakes.web import CUT, HANG, Web, answer, certificates
 
 Connect = Callable[[Web], EtcdClient]
@@ -105,10 +102,3 @@ async def test_reading_is_sent_again_after_a_lost_connection_and_writing_is_not(
         with pytest.raises(Unreachable, match="may have been carried out"):
             await client.put(b"a", b"b")
     assert [line.rpartition("/")[2] for line in web.lines] == ["range", "range", "put"]
-
-
-@given(st.binary(max_size=6), st.binary(max_size=6))
-def test_a_key_is_in_the_range_of_a_prefix_exactly_if_it_begins_with_it(prefix: bytes, key: bytes) -> None:
-    end = _end_of_prefix(prefix)
-    within = key >= prefix and (end == b"\0" or key < end)
-    assert within == key.startswith(prefix)

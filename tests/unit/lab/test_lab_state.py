@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from autarky.clock import start_time
 from autarky.errors import CommandFailed, TimedOut, UserError
 from autarky.lab import Lab, cgroups, disk, tools
 from autarky.lab.lab import HostRecord, _remove_with_state_last
-from autarky.lab.machine import start_time
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autarky.payload.oci import Entry, ImageConfig, Layer, write_archive, write_layer, write_tree_layer
-from autarky.payload.store import file_digest
+from autarky.store import file_digest
 
 CONFIG = ImageConfig("registry.example/kube-apiserver:v1.36.4", ("/usr/local/bin/kube-apiserver",))
 

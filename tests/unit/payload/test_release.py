@@ -81,7 +81,7 @@ def test_a_kubelet_comes_where_nodes_look_for_it_in_an_image_of_nothing_else_but
 def test_containerd_and_runc_come_where_nodes_look_for_them_and_the_tag_has_their_versions(release):
     image = release.image("container-runtime")
     of = {component.name: component.version for component in release.components}
-    assert image.reference == f"{files.RUNTIME_IMAGE}:{of['containerd']}-runc-{of['runc']}"
+    assert image.reference == f"autarky.dev/container-runtime:{of['containerd']}-runc-{of['runc']}"
     assert tuple(image.binaries) == files.RUNTIME
     assert (image.base, image.links, image_layers(release, image)) == ("", (), [])
 

@@ -11,6 +11,7 @@ from autarky.errors import UserError
 from autarky.payload import Store
 from autarky.payload import store as store_module
 from autarky.payload.disk import full_disk_explained, remove_tree
+from autarky.store import file_digest
 
 CONTENT = b"a binary of some size\n" * 1000
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -37,11 +38,10 @@ def again(store: Store) -> Store:
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that are hashed from now on."""
     seen: list[Path] = []
-    real = store_module.file_digest
 
     def watched(path: Path) -> str:
         seen.append(path)
-        return real(path)
+        return file_digest(path)
 
     monkeypatch.setattr(store_module, "file_digest", watched)
     return seen

@@ -36,7 +36,7 @@ from autarky.control.common import understood
 from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.control_nodes.node.parts import ControlParts
 from autarky.control.control_nodes.node.role import ControlNode
-from autarky.control.etcd.manifests.members import KIND
+from autarky.control.etcd.manifests.members import KIND, should_be_member
 from autarky.control.etcd.node import on_disk as etcd_on_disk
 from autarky.control.etcd.node import telling as etcd_telling
 from autarky.control.etcd.node.changes import EtcdChange
@@ -45,6 +45,7 @@ from autarky.control.etcd.node.membership import EtcdMembership
 from autarky.control.etcd.node.quorum import EtcdQuorum
 from autarky.control.etcd.node.upkeep import EtcdUpkeep
 from autarky.control.kubelet.decide.observed import Other
+from autarky.control.kubelet.manifests.credentials import KUBELET_KUBECONFIG
 from autarky.control.kubelet.node import telling as kubelet_telling
 from autarky.control.kubelet.node.change import KubeletChange
 from autarky.control.kubelet.node.hosted import HostedKubelet
@@ -70,7 +71,6 @@ from autarky.net.tls import client_context
 from autarky.ports import Object
 from autarky.render.crds import API_VERSION
 from autarky.render.kubeconfig import LOCAL_SERVER
-from autarky.render.node import KUBELET_KUBECONFIG
 from autarky.render.values import SYSTEM
 from autarky.store import NOT_UNDERSTOOD
 
@@ -289,7 +289,7 @@ async def _act_on_control_node(
     coming = StandbyComing(node, cri, clock, log.tell, hand_over, balancer.known_endpoints, hosted_api_servers)
     clocks = _clock_watch(node, kube, log, balancer, api)
     members, change = _of_etcd(node, kube, cri, log, api)
-    members.let_go = quorum.reopen
+    members.disconnect = quorum.reopen
     control_node = _control_node_role(node, kube, cri, api, balancer, log, node_changed)
     works = {
         Other.ETCD: lambda: members.busy or _etcd_is_changed(),
@@ -365,7 +365,7 @@ def _upkeep_of_etcd(
         return members.objects.items.get((None, node))
 
     def wanted() -> dict[str, str]:
-        objects = [obj for obj in members.objects.items.values() if obj["spec"].get("state", "Member") == "Member"]
+        objects = [obj for obj in members.objects.items.values() if should_be_member(obj)]
         return {obj["spec"]["address"]: obj["metadata"]["name"] for obj in objects}
 
     pending = PendingEvents(log.tell, etcd_telling.FILE)

@@ -1,7 +1,7 @@
 """The user's own add-ons: objects from the directory `addons/` beside the cluster file. Pure.
 
-Contract: an object is marked with the file that it comes from, so that it can be told from others later. What is
-autarky's own cannot come from there: it is refused by its name, its label or its kind, whatever a release renders.
+Contract: an object is marked with the file that it comes from, so that it can be distinguished from others later. What
+is autarky's own cannot come from there: it is refused by its name, its label or its kind, whatever a release renders.
 """
 
 from __future__ import annotations

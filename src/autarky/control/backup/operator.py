@@ -227,7 +227,7 @@ class Schedules(ClusterController):
         return pause
 
     def _forget_measures(self, there: set[str]) -> None:
-        """A schedule that is gone is not overdue for ever."""
+        """A schedule that is gone is not overdue forever."""
         for name in self._measured - there:
             VERIFIED.remove(name)
         self._measured &= there

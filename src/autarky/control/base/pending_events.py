@@ -7,6 +7,7 @@ When the disk cannot be written, only the file is missing: then the process that
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import deque
 from collections.abc import Callable
@@ -16,9 +17,10 @@ from pathlib import Path
 
 from autarky import places
 from autarky.control.base import events
+from autarky.control.base.controller import Controller
 from autarky.errors import ApiError, AutarkyError
 from autarky.model.components import NODE_AGENT
-from autarky.ports import Kube, Object
+from autarky.ports import Clock, Kube, Object
 from autarky.store import NOT_UNDERSTOOD, write_private
 
 MOST_EVENTS = 30
@@ -67,6 +69,19 @@ class PendingEvents:
             write_private(self.file, json.dumps([asdict(one) for one in self._events]).encode())
         except OSError as error:
             self.tell("pending events", f"events that wait for the API cannot be written to disk: {error}")
+
+
+class Reporting(Controller):
+    """A controller that sends events as soon as the API takes them."""
+
+    __slots__ = ()
+    clock: Clock
+    pending: PendingEvents
+    changed: asyncio.Event
+
+    def happened(self, reason: str, message: str) -> None:
+        self.pending.append(Happened(reason, message, self.clock.time()))
+        self.changed.set()
 
 
 async def send(kube: Kube, obj: Object, one: Happened, *, warning: bool, tell: Callable[[str], None]) -> bool:

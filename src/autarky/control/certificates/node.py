@@ -33,13 +33,13 @@ from autarky.control.base.shield import unforeseen
 from autarky.control.certificates import decide as certificates
 from autarky.control.certificates.manifests import leaves
 from autarky.control.common.pods import internal_address
+from autarky.control.kubelet.manifests.credentials import CURRENT, GIVEN, KUBELET_KUBECONFIG, SERVING
 from autarky.errors import AutarkyError, UserError
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.files import CertSpec
 from autarky.pki.issue import issue_leaf
 from autarky.pki.kept import Files, Wanted, end_of, end_of_pem, put_in_place, read_authority, why_renewed
 from autarky.ports import Clock, Kube, Object
-from autarky.render.node import CURRENT, GIVEN, KUBELET_KUBECONFIG, SERVING
 from autarky.store import write_private
 
 REST_SECONDS, LOOK_SECONDS = 60.0, 10.0

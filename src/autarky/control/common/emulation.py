@@ -7,7 +7,7 @@ itself: one minor before it, as with the binary of that minor). So everything ca
 
 A controller of the later minor asks for the newest version of an API that it knows, also while it emulates: one of
 1.37 with the gate DRADeviceTaintRules asks for resource.k8s.io/v1, where 1.36 has v1beta2, which its administrator has
-enabled with the gate, and it waits for ever for an API server that emulates 1.36. So the API server serves the later
+enabled with the gate, and it waits forever for an API server that emulates 1.36. So the API server serves the later
 versions of what is enabled at the emulated minor, as it is meant to: `--emulation-forward-compatible`, which it refuses
 when it emulates nothing. Of what is not enabled there, it serves none.
 

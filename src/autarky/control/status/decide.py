@@ -29,7 +29,7 @@ WORKERS_NOT_READY = "WorkersNotReady"
 ADD_ONS_ON_TRIAL = "AddOnsOnTrial"
 """The reason of RolloutsSettled where nothing is on trial but add-ons, or hosted kubelets, which come on top of the
 hosts': whoever uses DNS or the pod network could keep them so, and a hosted kubelet may wait for its turn, or be in
-force nowhere, for ever."""
+force nowhere, forever."""
 _HOLD_UP_NOTHING = JUDGED_ADD_ONS | {KUBELET}
 WORKERS_NOT_RENEWED = "WorkersNotRenewed"
 """The same of CertificatesCurrent."""

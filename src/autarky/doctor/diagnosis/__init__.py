@@ -34,7 +34,7 @@ interval between heartbeats (100 ms) is at risk. (That a disk takes 10 ms for mi
 CLOCK_SECONDS = 2.0
 """As preflight's warning: far less than what withdraws a server, and far more than a round trip."""
 ENTRIES_BEHIND = 5_000
-"""Of the log. etcd sends its whole database to a member that lacks more (its `snapshot-catchup-entries`)."""
+"""Of the log. etcd sends all of its database to a member that lacks more (its `snapshot-catchup-entries`)."""
 ALARMS = {
     "NOSPACE": (
         "etcd refuses writes: a database has reached its quota",

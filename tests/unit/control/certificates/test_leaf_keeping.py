@@ -26,13 +26,13 @@ from autarky.control.certificates import node as leaf_keeping
 from autarky.control.certificates.manifests import leaves
 from autarky.control.certificates.manifests.specs import authorities, certificate_specs
 from autarky.control.certificates.node import LeafKeeping
+from autarky.control.kubelet.manifests.credentials import GIVEN
 from autarky.model.cluster import CertificateSettings
 from autarky.model.components import WITH_STANDBY
 from autarky.pki import PkiStore
 from autarky.pki.issue import Pair, read_pair
 from autarky.pki.kept import Wanted, why_renewed
 from autarky.ports import Object
-from autarky.render.node import GIVEN
 from autarky.store import write_private
 from fakes.clock import HandClock
 from fakes.clusters import a_cluster

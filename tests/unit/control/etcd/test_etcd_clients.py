@@ -47,7 +47,7 @@ class Node:
             lambda: self.pod,
             lambda _: self.status,
             self.tell,
-            self.let_go,
+            self.disconnect,
             lambda address, port: port == 2379 and address in {*self.connected, self.own_connection},
         )
 
@@ -56,7 +56,7 @@ class Node:
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": ready}
 
-    async def let_go(self) -> None:
+    async def disconnect(self) -> None:
         """Of the agent itself, which it opened while its own member did not serve."""
         self.own_connection = None
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from autarky.control.control_nodes.decide import roles as control_nodes
-from autarky.control.control_nodes.decide.observed import LEAVE, READY, Member, Node, Record, State, is_dismissed
+from autarky.control.control_nodes.decide.observed import LEAVE, READY, Member, Node, OwnNode, Record, State
 from autarky.control.control_nodes.decide.procedure import Step
 from autarky.control.etcd.decide import wanted as etcd_wanted
 from autarky.control.etcd.decide.wanted import ControlNode, Existing, InForce, Wanted, Write
@@ -211,7 +211,7 @@ class WantedMembers(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def an_agent_obeys(self, name: str) -> None:
         node = self.nodes[name]
-        if is_dismissed(node.requested, node.active, node.reported):
+        if OwnNode(node.requested, node.active, node.reported, None).is_dismissed:
             self.change(name, reported=None)
 
     # --- what holds, and what comes about ---

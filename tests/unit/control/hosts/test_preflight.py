@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autarky.control.hosts.decide.preflight import CHECKS, GIB, MIB, checks, needed_ports
+from autarky.control.hosts.decide.preflight import CHECKS, GIB, MIB, Finding, checks, judge, needed_ports
 from autarky.model.cluster import CertificateSettings, Cni, ExternalEtcd, HostRef, Network
 from fakes.clusters import a_cluster, facts_of
 
@@ -319,3 +319,27 @@ def test_two_nodes_of_the_file_that_both_answer_are_told_once():
     facts = facts_of(cluster)
     facts["n2"] = replace(facts["n2"], address="192.0.2.11")
     assert [f.name for f in checks(cluster, facts) if f.severity == "error"].count("machines") == 1
+
+
+# --- for whom they count -----------------------------------------------------------------------------------------
+
+
+NAMES = st.sampled_from(["", "n1", "n2", "w1", "w2", "new"])
+ERRORS = st.builds(Finding, st.just("x"), st.just("error"), NAMES, st.just(""), st.just(""), NAMES)
+
+
+@given(st.lists(ERRORS))
+def test_every_error_refuses_the_command_or_leaves_out_a_worker_that_it_is_about(errors):
+    workers, joined = {"w1", "w2"}, {"n1", "n2", "w1", "w2"}
+    refusing, left_out = judge(errors, workers=workers, joined=joined)
+    assert left_out.keys() <= workers
+    for error in errors:
+        hosts = {error.host, error.other} - {""}
+        assert (error in refusing) == (not hosts & workers or not hosts <= joined)
+        assert error in refusing or hosts & left_out.keys()
+    assert all(name in (error.host, error.other) for name, error in left_out.items())
+
+
+@given(st.lists(ERRORS))
+def test_without_an_api_that_knows_who_joined_every_error_refuses(errors):
+    assert judge(errors, workers=(), joined=()) == (errors, {})

@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 
 from autarky import places
+from autarky.control.control_nodes.node import role_on_disk
+from autarky.control.control_nodes.node.role_on_disk import State
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.slots import manifests as standby
 from autarky.model.components import COMPONENTS, WITH_STANDBY
@@ -26,6 +28,7 @@ from autarky.model.files import File
 from autarky.render import node as render_node
 from autarky.render import pods
 from fakes.clusters import a_cluster, inputs_of
+from fakes.hosted_pods import pod_of_revision
 
 API = "kube-apiserver"
 
@@ -55,6 +58,7 @@ class Place:
         text = text.replace(places.STANDBY, f"{self.root}/standby").replace(places.MANIFESTS, str(self.manifests))
         text = text.replace(places.RUN, f"{self.root}/run").replace(places.ETCD_FORMER, f"{self.root}/former.json")
         text = text.replace(etcd.MEMBER_DIRECTORY, f"{self.root}/member")
+        text = text.replace(places.CONTROL_NODE_STATE, f"{self.root}/control-node.json")
         text = re.sub(r"rest_seconds=\d+", f"rest_seconds={self.attempts}", text)
         text = text.replace(f"lock_seconds={standby.LOCK_SECONDS}", "lock_seconds=1")
         for component in WITH_STANDBY:
@@ -128,7 +132,7 @@ def ready(place: Place) -> Place:
 def test_an_activation_puts_one_complete_pod_in_place(ready):
     ready.ok("activate", API)
     [pod] = ready.active()
-    expected = standby.pod_of(revision())
+    expected = pod_of_revision(revision())
     assert pod["metadata"]["name"].startswith(f"{API}-standby-")
     assert pod["metadata"]["annotations"] == {"autarky.dev/revision": revision().name}
     assert pod["spec"] == expected["spec"]
@@ -459,6 +463,17 @@ def test_boot_twice_is_boot_once(ready):
     assert ready.active() == before
 
 
+@pytest.mark.parametrize("state", [State.READY, State.CEASING])
+def test_at_boot_a_node_that_ceases_to_be_a_control_node_starts_no_standby(ready, monkeypatch, state: State):
+    """A power cut may bring back what was removed."""
+    monkeypatch.setattr(role_on_disk, "FILE", ready.root / "control-node.json")
+    role_on_disk.remember(state)
+    ready.ok("boot")
+    ready.ok("boot-rest")
+    assert len(ready.active()) == (0 if state is State.CEASING else len(WITH_STANDBY))
+    assert (ready.root / "run/boot").exists()
+
+
 # --- etcd's former static pod ------------------------------------------------------------------------
 
 
@@ -523,10 +538,10 @@ def test_a_revision_holds_all_its_pod_mounts_root_only(component):
     made = revision(component)
     assert all(file.mode == 0o600 for file in made.files)
     assert all(isinstance(file, File) and file.path.startswith(f"{made.directory}/") for file in made.files)
-    own, leaves = standby.pod_of(made)["spec"]["volumes"]
+    own, leaves = pod_of_revision(made)["spec"]["volumes"]
     assert own["hostPath"] == {"path": f"{made.directory}/files", "type": "Directory"}
     assert leaves["hostPath"] == {"path": f"/var/lib/autarky/leaves/{component}", "type": "Directory"}
-    assert pods.ACTIVATION in standby.pod_of(made)["metadata"]["name"]
+    assert pods.ACTIVATION in pod_of_revision(made)["metadata"]["name"]
 
 
 def test_the_script_may_be_run_by_root_only_to_write_and_by_all_to_read():

@@ -54,7 +54,7 @@ class Unhiding(Controller):
             await self._remove(removal)
 
     def _in_turn(self, found: Hiding) -> Sequence[_Removal]:
-        """The control plane's first; last what could not be removed before: a few calls that time out take up a whole
+        """The control plane's first; last what could not be removed before: a few calls that time out take up all of a
         reconcile, and the others would never have their turn."""
         removals = self._removals(found)
         self._stays &= {one.id for one in removals}

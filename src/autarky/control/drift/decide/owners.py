@@ -32,7 +32,7 @@ ITEM_KEYS = {
 }
 """Lists whose items are identified by one of their fields, as in server-side apply (nearly: for ports)."""
 COMMANDS = ("command", "args")
-WHOLE_MAPS = ("nodeSelector", "componentArguments")
+COMPLETE_MAPS = ("nodeSelector", "componentArguments")
 """Maps that are entirely ours, so that an additional key is a difference."""
 LONGEST_VALUE = 120
 
@@ -145,10 +145,10 @@ class _Walk:
         """The merged value of one field, or ABSENT."""
         name = path[-1].name
         if three.wanted is ABSENT or three.live is ABSENT:
-            return self.leaf(path, three, literal=complete or name in WHOLE_MAPS or path[-1].key == FLAG)
+            return self.leaf(path, three, literal=complete or name in COMPLETE_MAPS or path[-1].key == FLAG)
         if all(isinstance(value, dict) for value in three.present()):
             maps = _Three(*({} if value is ABSENT else value for value in three))
-            return self.map(path, maps, complete=complete or name in WHOLE_MAPS)
+            return self.map(path, maps, complete=complete or name in COMPLETE_MAPS)
         if all(isinstance(value, list) for value in three.present()):
             lists = _Three(*([] if value is ABSENT else value for value in three))
             if name in COMMANDS and (lines := lists.each(split_flags)) is not None:

@@ -125,7 +125,7 @@ _SLOW = "its disk is slow: "
 
 
 def is_only_slow(trouble: str) -> bool:
-    """Whether what a member says of itself is no more than that its disk is slow: it serves, and may do so for ever."""
+    """Whether what a member says of itself is no more than that its disk is slow: it serves, and may do so forever."""
     return trouble.startswith(_SLOW) and "; " not in trouble
 
 

@@ -17,7 +17,7 @@ MOST_BEHIND = 1000
 """Entries of the log that a member may lack. etcd makes learners voters within a tenth of the leader's log, and sends a
 snapshot to one that lacks more than 5000 (its `snapshot-catchup-entries`)."""
 NEARLY_FULL = 0.8
-"""Of the quota. At the whole of it etcd raises NOSPACE and refuses writes."""
+"""Of the quota. At all of it etcd raises NOSPACE and refuses writes."""
 
 
 @dataclass(frozen=True, slots=True)

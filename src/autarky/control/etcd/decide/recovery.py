@@ -8,7 +8,7 @@ Invariants:
 - data of an etcd that a later recovery has replaced is never chosen, also not by a person: its successor has
   acknowledged writes since;
 - data of different clusters is never compared: their logs say nothing about each other. Then a person chooses;
-- the choice of a person stands, and what it loses is told;
+- the choice of a person stands, and what it loses is reported;
 - the new etcd begins far above every revision that any client may have seen, of whatever history: one that has seen a
   later one than there is waits for it (a kubelet: "Too large resource version"), and one that resumes a watch within
   what there is misses what happened.

@@ -23,7 +23,7 @@ from autarky.model.etcd_members import is_own_flag
 Object = dict[str, Any]
 QUOTA = "quota-backend-bytes"
 FROM_3_5, FROM_3_6 = (3, 5, 26), (3, 6, 11)
-"""The oldest patches that upstream lets go to the next minor (etcd.io: upgrade to 3.6, to 3.7)."""
+"""The oldest patches from which upstream allows the next minor (etcd.io: upgrade to 3.6, to 3.7)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
     if memory.full is not None:
         return _full(seen, seen.members, seen.alarms, memory, memory.full, now)
     if kinds:
-        return _told(
+        return _reported(
             memory, f"etcd has an alarm that is not known here: {', '.join(sorted(kinds))}", "EtcdUnknownAlarm"
         )
     return _tidy(seen, seen.members, memory, now)
@@ -200,7 +200,7 @@ def _rest(memory: Memory, sentence: str) -> Decision:
     return Decision(memory, None, sentence)
 
 
-def _told(memory: Memory, sentence: str, reason: str) -> Decision:
+def _reported(memory: Memory, sentence: str, reason: str) -> Decision:
     """It needs a person."""
     return Decision(memory, None, sentence, reason, trouble=sentence)
 
@@ -237,7 +237,7 @@ def _tidy(seen: Seen, members: tuple[Member, ...], memory: Memory, now: float) -
             f"{what}: etcd has a single member, and the API would wait for longer than {_mib(SINGLE_MOST)} take, so it"
             " is left to you: `autarky etcd defrag`"
         )
-        return _told(memory, sentence, "EtcdDefragmentByHand")
+        return _reported(memory, sentence, "EtcdDefragmentByHand")
     obstacle = _obstacle(seen, members) or (None if _steady(memory, now) else "something has changed lately")
     if obstacle is not None:
         return _rest(memory, f"{what}: it is defragmented when all is quiet ({obstacle})")
@@ -271,7 +271,7 @@ def _full(
     early, silent = now - full.since < PATIENCE_SECONDS, [one.name for one in members if not one.answers]
     known = tuple(one for one in members if one.answers)
     if unknown := [one.name for one in known if not one.quota]:
-        return _told(memory, f"{what}; {', '.join(unknown)} does not say what its quota is", "EtcdOutOfSpace")
+        return _reported(memory, f"{what}; {', '.join(unknown)} does not say what its quota is", "EtcdOutOfSpace")
     if not known or (silent and early):
         return _rest(memory, f"{what}; waiting for {', '.join(silent)}, which does not answer")
     if all(one.size <= ROOM * one.quota for one in known):
@@ -296,11 +296,11 @@ def _shrink(
     what, tried = "etcd refuses writes (alarm NOSPACE)", memory.full.tried if memory.full is not None else {}
     large = [one for one in known if one.size > ROOM * one.quota and tried.get(one.id, now) <= now]
     if over or not large:
-        return _told(memory, f"{what}, and {_of_quota(known)}. {_WHAT_TO_DO}", "EtcdOutOfSpace")
+        return _reported(memory, f"{what}, and {_of_quota(known)}. {_WHAT_TO_DO}", "EtcdOutOfSpace")
     if silent:
         names = ", ".join(silent)
         sentence = f"{what}; no member is defragmented while {names} does not answer: start it, or remove it"
-        return _told(memory, sentence, "EtcdOutOfSpace")
+        return _reported(memory, sentence, "EtcdOutOfSpace")
     if early and (obstacle := _obstacle(seen, known)) is not None:
         return _rest(memory, f"{what}: members are defragmented when all is quiet ({obstacle})")
     member = _next(large)
@@ -332,7 +332,7 @@ def _clear(members: tuple[Member, ...], alarms: tuple[Alarm, ...], memory: Memor
     pause = min(CLEARED_LONGEST, CLEARED_SECONDS * 2.0 ** min(memory.times - 1, 10)) if memory.times else 0.0
     if memory.cleared is not None and now - memory.cleared < pause:
         sentence = f"the alarm NOSPACE has come back soon after it was cleared: it stays for a while. {_WHAT_TO_DO}"
-        return _told(memory, sentence, "EtcdOutOfSpace")
+        return _reported(memory, sentence, "EtcdOutOfSpace")
     new = replace(memory, cleared=now, times=memory.times + 1)
     wanted = tuple(alarm for alarm in alarms if alarm.kind == NOSPACE)
     sentence = f"there is space again ({_of_quota(members)}): the alarm NOSPACE is cleared, and etcd takes writes"
@@ -361,12 +361,12 @@ def _corrupt(
     what = f"etcd has found different keys in its members, and accuses {names} (alarm CORRUPT)"
     if learners := [f"{one.name} ({one.id:x})" for one in members if one.learner]:
         sentence = f"{what}: {', '.join(learners)} joins, and one change is made at a time: `etcdctl member remove ID`"
-        return _told(memory, sentence, "EtcdCorrupt")
+        return _reported(memory, sentence, "EtcdCorrupt")
     if seen.contents is None:
         if now >= memory.compare:
             new = replace(memory, compare=now + COMPARE_SECONDS)
             return Decision(new, Action(Verb.COMPARE), f"{what}: all keys are compared")
-        return _told(memory, memory.compared or what, "EtcdCorrupt")
+        return _reported(memory, memory.compared or what, "EtcdCorrupt")
     voters = [corruption.Voter(one.id, one.name, one.leads, seen.contents.get(one.id)) for one in members]
     verdict = corruption.judge(accused, voters)
     sentence = f"{what}: {verdict.why}"
@@ -375,7 +375,7 @@ def _corrupt(
         wanted = tuple(alarm for alarm in alarms if alarm.kind == CORRUPT and alarm.member in verdict.cleared)
         return Decision(memory, Action(Verb.DISARM, alarms=wanted), sentence, "EtcdAlarmCleared")
     if verdict.guilty is None:
-        return _told(memory, sentence, "EtcdCorrupt")
+        return _reported(memory, sentence, "EtcdCorrupt")
     heirs = [one for one in members if one.id in seen.contents and one.id != verdict.guilty.id]
     return _replace(by_id[verdict.guilty.id], heirs, memory, sentence)
 
@@ -384,7 +384,7 @@ def _replace(guilty: Member, heirs: list[Member], memory: Memory, sentence: str)
     """After that all keys are compared again at once: no second member goes by the first comparison."""
     if not guilty.rejoins:
         sentence = f"{sentence}; no EtcdMember wants it to join again, so it stays: {guilty.name} ({guilty.id:x})"
-        return _told(replace(memory, compared=sentence), sentence, "EtcdCorrupt")
+        return _reported(replace(memory, compared=sentence), sentence, "EtcdCorrupt")
     memory = replace(memory, compare=0.0)
     if guilty.leads:
         heir = min(heirs, key=lambda one: one.name)

@@ -205,6 +205,11 @@ def state(*, present: bool) -> str:
     return "Member" if present else "Removed"
 
 
+def should_be_member(obj: Object) -> bool:
+    """Whether this EtcdMember asks for a member of etcd, or for it to leave."""
+    return bool(obj["spec"].get("state", "Member") == "Member")
+
+
 # --- the quorum guard ------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from autarky.control.etcd.decide.change import Action, Change
 from autarky.control.etcd.decide.leaving import RELOAD_SECONDS
 from autarky.control.etcd.decide.template import revision
 from autarky.control.etcd.manifests import pods as etcd
-from autarky.control.etcd.manifests.members import KIND
+from autarky.control.etcd.manifests.members import KIND, should_be_member
 from autarky.control.etcd.node import on_disk as etcd_on_disk
 from autarky.control.etcd.node import seen as etcd_seen
 from autarky.control.etcd.node.last_words import last_words
@@ -136,7 +136,7 @@ class EtcdChange(Controller):
         said = {} if live is None else live.get("status") or {}
         if live is None or live["spec"].get("revision") != wanted or said.get("turn") != wanted:
             return WORK_SECONDS
-        if live["spec"].get("state", "Member") != "Member":
+        if not should_be_member(live):
             return REST_SECONDS
         if (silent := await self._silent_others(live["spec"]["address"])) is None or silent:
             names = "the members cannot be listed" if silent is None else f"{', '.join(silent)} does not serve"

@@ -33,7 +33,7 @@ async def no_connections() -> None:
 @dataclass(slots=True)
 class Clients:
     """Those on this node. hosted_api_server(): its pod. status(name), tell(name, part): of an EtcdMember, or of its
-    second member. let_go(): closes what this agent itself keeps open through the load balancer."""
+    second member. disconnect(): closes what this agent itself keeps open through the load balancer."""
 
     node: str
     kube: Kube
@@ -42,7 +42,7 @@ class Clients:
     hosted_api_server: Callable[[], Object | None]
     status: Callable[[str], Object]
     tell: Callable[[str, Object], Awaitable[None]]
-    let_go: Callable[[], Awaitable[None]]
+    disconnect: Callable[[], Awaitable[None]]
     is_connected: Callable[[str, int], bool] = connected_to
     _since: dict[str, float] = field(default_factory=dict)
     """Member → when it was first seen to be reported as leaving."""
@@ -51,7 +51,7 @@ class Clients:
     have been opened while the node's own member did not serve."""
 
     async def leave_own(self, spec: Desired, membership: Membership | None, member: int) -> None:
-        """The API server beside it lets go of this node's member, if there are others."""
+        """The API server beside it disconnects from this node's member, if there are others."""
         alone = membership is None or sum(not known.is_learner for known in membership.members) < 2
         if not spec.reported or spec.disconnected == member or alone:
             self._since.pop(spec.name, None)
@@ -60,7 +60,7 @@ class Clients:
             await self.tell(spec.name, {"vacatedMemberID": f"{member:x}"})
 
     async def leave_others(self, desired: Sequence[Desired], membership: Membership | None) -> None:
-        """This node's API server lets go of members of other nodes."""
+        """This node's API server disconnects from members of other nodes."""
         ids = {address_of(one): one.id for one in membership.members} if membership is not None else {}
         for spec in desired:
             if not self._is_own(spec) and not spec.reported:
@@ -87,7 +87,7 @@ class Clients:
         if self._reported_for(spec) < RELOAD_SECONDS:
             return False
         if spec.name not in self._not_ours:
-            await self.let_go()
+            await self.disconnect()
             self._not_ours.add(spec.name)
             return False
         port = ports.ETCD_SECOND_CLIENT if is_second(spec.address) else ports.ETCD_CLIENT

@@ -23,7 +23,7 @@ from autarky.control.base.decision_log import DecisionLog
 from autarky.control.etcd.decide import figures, lineage
 from autarky.control.etcd.decide import membership as etcd_members
 from autarky.control.etcd.decide.second import Reported, with_second
-from autarky.control.etcd.manifests.members import KIND
+from autarky.control.etcd.manifests.members import KIND, should_be_member
 from autarky.control.etcd.node import on_disk as etcd_on_disk
 from autarky.control.etcd.node import seen as etcd_seen
 from autarky.control.etcd.node.clients import Clients, no_connections
@@ -67,7 +67,7 @@ FENCE_SECONDS = 600.0
 class EtcdMembership(Controller):
     """lowest_level(): the lowest hosted level, None where it is not known.
     hosted_api_server(): its pod on this node. wanted(): `spec.etcd` of the ControlPlane, None without one.
-    happened(reason, message): reports an event. let_go(): closes the connections of this agent that lead to etcd
+    happened(reason, message): reports an event. disconnect(): closes the connections of this agent that lead to etcd
     through the load balancer."""
 
     name: ClassVar[str] = "etcd membership"
@@ -87,7 +87,7 @@ class EtcdMembership(Controller):
     etcd: EtcdSeen = field(default_factory=EtcdSeen)
     scrape: Callable[[], Awaitable[str]] = scraped
     happened: Callable[[str, str], None] = lambda _reason, _message: None
-    let_go: Callable[[], Awaitable[None]] = no_connections
+    disconnect: Callable[[], Awaitable[None]] = no_connections
     busy: bool = field(default=False, init=False)
     """Whether the last look has left anything to do, for any agent, as far as this one can tell."""
     _own: dict[str, OwnMember] = field(default_factory=dict)
@@ -106,12 +106,19 @@ class EtcdMembership(Controller):
                 happened=self._happened,
             )
         self._clients = Clients(
-            self.node, self.kube, self.clock, self.log, self.hosted_api_server, self._status, self._tell, self._let_go
+            self.node,
+            self.kube,
+            self.clock,
+            self.log,
+            self.hosted_api_server,
+            self._status,
+            self._tell,
+            self._disconnect,
         )
 
-    async def _let_go(self) -> None:
+    async def _disconnect(self) -> None:
         """By whom, is said later."""
-        await self.let_go()
+        await self.disconnect()
 
     def _happened(self, reason: str, message: str) -> None:
         """By whom, is said later."""
@@ -170,7 +177,7 @@ class EtcdMembership(Controller):
             etcd_on_disk.remember_cluster(data.cluster)
         if self._replaced == data.cluster or now < self._ask_former:
             return self._replaced == data.cluster
-        self._ask_former = now + REST_SECONDS  # a node that is off costs the whole time for an answer
+        self._ask_former = now + REST_SECONDS  # a node that is off costs all of the time for an answer
         own = next((spec.address for spec in desired if spec.name == self.node), None)
         others = [*etcd_on_disk.remembered_addresses(), *(spec.address for spec in desired)]
         said = await self.etcd.former(one for one in others if one != own)
@@ -392,7 +399,7 @@ def _desired(obj: Object) -> Desired:
     return Desired(
         name=obj["metadata"]["name"],
         address=spec["address"],
-        present=spec.get("state", "Member") == "Member",
+        present=should_be_member(obj),
         asked=obj["metadata"].get("creationTimestamp", ""),
         lost=_id(status.get("lostMemberID")),
         reported=status.get("phase") == Phase.LEAVING.value,

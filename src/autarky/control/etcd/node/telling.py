@@ -15,8 +15,7 @@ from typing import ClassVar
 
 from autarky import places
 from autarky.control.base import pending_events
-from autarky.control.base.controller import Controller
-from autarky.control.base.pending_events import Happened, PendingEvents
+from autarky.control.base.pending_events import PendingEvents, Reporting
 from autarky.ports import Clock, Kube, Object
 
 FILE = Path(places.RUN, "pending-etcd-events.json")
@@ -26,7 +25,7 @@ NORMAL = frozenset({"EtcdDefragmented", "EtcdHistoryCompacted", "EtcdAlarmCleare
 
 
 @dataclass(slots=True)
-class EtcdEvents(Controller):
+class EtcdEvents(Reporting):
     """about(): the object that the events are for; None while it is not known."""
 
     name: ClassVar[str] = "etcd events"
@@ -38,10 +37,6 @@ class EtcdEvents(Controller):
     about: Callable[[], Object | None]
     pending: PendingEvents
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def happened(self, reason: str, message: str) -> None:
-        self.pending.append(Happened(reason, message, self.clock.time()))
-        self.changed.set()
 
     async def reconcile(self) -> float | None:
         while (one := self.pending.first) is not None:

@@ -22,7 +22,7 @@ from autarky.control.etcd.decide.membership import SILENT
 from autarky.control.etcd.decide.wanted import ControlNode, Existing, InForce, Write
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
-from autarky.control.etcd.manifests.members import GUARD, IDEA, KIND
+from autarky.control.etcd.manifests.members import GUARD, IDEA, KIND, should_be_member
 from autarky.control.status.decide import EtcdMembers as Settled
 from autarky.control.status.decide import Unseen
 from autarky.errors import Conflict
@@ -176,11 +176,7 @@ def _existing(obj: Object) -> Existing:
     present = {"Member": True, "Removed": False}
     known = None if idea is None else present.get(idea)
     gone, blocked = phase == Phase.REMOVED.value, phase == Phase.BLOCKED.value
-    return Existing(meta["name"], _wanted(obj), known, gone, blocked, votes=phase == Phase.MEMBER.value)
-
-
-def _wanted(obj: Object) -> bool:
-    return bool(obj["spec"].get("state", "Member") == "Member")
+    return Existing(meta["name"], should_be_member(obj), known, gone, blocked, votes=phase == Phase.MEMBER.value)
 
 
 def _outdated(obj: Object) -> bool:
@@ -190,16 +186,16 @@ def _outdated(obj: Object) -> bool:
 
 def _guarded(obj: Object) -> bool:
     """It votes, according to its status, and is not about to leave."""
-    return _wanted(obj) and (obj.get("status") or {}).get("phase") == Phase.MEMBER.value
+    return should_be_member(obj) and (obj.get("status") or {}).get("phase") == Phase.MEMBER.value
 
 
 def _has_said(obj: Object) -> bool:
     """Whether its node's agents have reported on it, if it should be a member."""
-    return not _wanted(obj) or "phase" in (obj.get("status") or {})
+    return not should_be_member(obj) or "phase" in (obj.get("status") or {})
 
 
 def _settled(objects: list[Object], found: etcd_wanted.Wanted, odd: Mapping[str, str]) -> Settled:
-    wanted = [obj["metadata"]["name"] for obj in objects if _wanted(obj)]
+    wanted = [obj["metadata"]["name"] for obj in objects if should_be_member(obj)]
     moving = [
         f"{name} is ignored: {clause}; correct it with `kubectl edit etcdmember {name}`"
         for name, clause in sorted(odd.items())
@@ -208,13 +204,17 @@ def _settled(objects: list[Object], found: etcd_wanted.Wanted, odd: Mapping[str,
     for obj in sorted(objects, key=lambda one: str(one["metadata"]["name"])):
         status = obj.get("status") or {}
         phase, message = status.get("phase", Phase.PENDING.value), status.get("message", "")
-        if phase != (Phase.MEMBER.value if _wanted(obj) else Phase.REMOVED.value) or message:
+        if phase != (Phase.MEMBER.value if should_be_member(obj) else Phase.REMOVED.value) or message:
             moving.append(f"{obj['metadata']['name']} is {phase}{f': {message}' if message else ''}")
-            if _wanted(obj) and (phase, message) == (Phase.MEMBER.value, SILENT):
+            if should_be_member(obj) and (phase, message) == (Phase.MEMBER.value, SILENT):
                 silent.add(moving[-1])
-        elif _wanted(obj) and _outdated(obj):
+        elif should_be_member(obj) and _outdated(obj):
             moving.append(f"{obj['metadata']['name']} is not made from the present template yet")
-    said = {obj["metadata"]["name"]: (obj.get("status") or {}).get("trouble", "") for obj in objects if _wanted(obj)}
+    said = {
+        obj["metadata"]["name"]: (obj.get("status") or {}).get("trouble", "")
+        for obj in objects
+        if should_be_member(obj)
+    }
     troubles = tuple(f"{name}: {trouble}" for name, trouble in sorted(said.items()) if trouble)
     force: Object | None = None
     if found.in_force is not None:

@@ -20,7 +20,7 @@ from autarky.control.base.operator_view import View, current
 from autarky.control.etcd.decide import template as etcd_template
 from autarky.control.etcd.decide.template import Kept, Reports
 from autarky.control.etcd.manifests import pods as etcd
-from autarky.control.etcd.manifests.members import KIND
+from autarky.control.etcd.manifests.members import KIND, should_be_member
 from autarky.control.status.decide import Unapplied
 from autarky.ports import Kube, Object
 from autarky.render.crds import API_VERSION
@@ -44,7 +44,7 @@ class EtcdTemplate(ClusterController):
         live = view.etcd_template.items.get((SYSTEM, etcd.TEMPLATE))
         if not view.hosts_etcd(plane) or live is None or (base := etcd.spec_in(live, etcd.TEMPLATE_KEY)) is None:
             return
-        members = [obj for obj in view.etcd_members.items.values() if obj["spec"].get("state", "Member") == "Member"]
+        members = [obj for obj in view.etcd_members.items.values() if should_be_member(obj)]
         kept = _kept(live)
         goes_back = bool((plane["spec"].get("rollback") or {}).get("enabled", True))
         decision = etcd_template.decide(

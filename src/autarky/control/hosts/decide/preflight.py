@@ -2,7 +2,8 @@
 
 Contract: pure. `checks` runs every check of CHECKS on what was seen; a check never acts and never stops the others. An
 error may be demoted to a warning by its name. Nodes whose host already runs this cluster (`ours`) are not refused for
-effects of the cluster itself: their ports are in use, their disk fills.
+effects of the cluster itself: their ports are in use, their disk fills. What is wrong with a worker that joined before
+refuses nothing for the others (`judge`): root there may have its host say it.
 
 Sources of the limits: kubeadm requires 1700 MB on a control node; a server whose clock is a minute ahead of the others
 is taken out of service, so half of that is an error here.
@@ -55,17 +56,19 @@ ETCD_PORTS = (ports.NLLB_ETCD, ports.ETCD_CLIENT, ports.ETCD_PEER, ports.ETCD_HE
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """name: that of the check; host: empty when the finding is about the cluster file."""
+    """name: that of the check; host: empty when the finding is about the cluster file; other: the host with which that
+    one shares what it should not: either may be the wrong one."""
 
     name: str
     severity: Severity
     host: str
     what: str
     remedy: str
+    other: str = ""
 
 
-Found = Iterator[tuple[Severity, str, str, str]]
-"""What a check yields: severity, host, what was seen, the remedy."""
+Found = Iterator[tuple[Severity, str, str, str] | tuple[Severity, str, str, str, str]]
+"""What a check yields: severity, host, what was seen, the remedy, and the other host, if there is one."""
 
 
 def _address_inside_cluster_networks(cluster: Cluster, facts: Facts, ours: Collection[str]) -> Found:
@@ -155,11 +158,13 @@ def _cgroup_version(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> 
             yield "warning", name, "it has cgroup v1, which Kubernetes will drop", "boot it with cgroup v2 when you can"
 
 
-def _clocks(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
-    """Hosts are queried in parallel, so that synchronised clocks differ by less than a round trip."""
+def _clocks(cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
+    """Hosts are queried in parallel, so that synchronised clocks differ by less than a round trip. Control nodes say
+    what time it is, however many workers have another one."""
     if len(facts) < 2:
         return
-    middle = statistics.median_low(seen.clock for seen in facts.values())
+    said = [facts[node.name].clock for node in cluster.control_nodes if node.name in facts]
+    middle = statistics.median_low(said or [seen.clock for seen in facts.values()])
     for name, seen in facts.items():
         difference = seen.clock - middle
         if abs(difference) > CLOCK_WARNING:
@@ -204,9 +209,11 @@ def _same_machine_twice(_cluster: Cluster, facts: Facts, _ours: Collection[str])
 
 def _same_machine(name: str, seen: HostFacts, other: str, others: HostFacts) -> Found:
     if seen.address == others.address:
-        yield "error", name, f"it has the same address as {other}: {seen.address}", "give each node its own machine"
+        what = f"it has the same address as {other}: {seen.address}"
+        yield "error", name, what, "give each node its own machine", other
     elif seen.boot_id == others.boot_id:
-        yield "error", name, f"it is the same machine as {other}: one boot id", "give each node its own machine"
+        what = f"it is the same machine as {other}: one boot id"
+        yield "error", name, what, "give each node its own machine", other
     elif seen.hostname == others.hostname:
         yield "warning", name, f"it has the same host name as {other}: {seen.hostname}", "give each its own name"
 
@@ -303,6 +310,24 @@ def checks(
             found += [Finding(name, *finding) for finding in _address_of_another(cluster, facts, elsewhere)]
         findings += [replace(f, severity="warning") for f in found] if name in demoted else found
     return findings
+
+
+def judge(
+    errors: Collection[Finding], *, workers: Collection[str], joined: Collection[str]
+) -> tuple[list[Finding], dict[str, Finding]]:
+    """(what refuses the command, worker → why that one is left out instead). workers: those that joined before; joined:
+    these and the other nodes that did. What a worker shares with a new node refuses it: that node would be joined in
+    place of the worker."""
+    refusing: list[Finding] = []
+    left_out: dict[str, Finding] = {}
+    for error in errors:
+        hosts = {error.host, error.other} - {""}
+        doubted = hosts.intersection(workers)
+        if not doubted or not hosts.issubset(joined):
+            refusing.append(error)
+        for name in doubted if hosts.issubset(joined) else ():
+            left_out.setdefault(name, error)
+    return refusing, left_out
 
 
 def unknown_check(name: str) -> Finding:

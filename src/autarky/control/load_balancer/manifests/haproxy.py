@@ -48,6 +48,8 @@ CONFIGURATION_PATH = "/configuration"
 LOOPBACK = "127.0.0.1"
 _MOUNTED = "/etc/haproxy"
 _MOUNTED_RUN = "/run/haproxy"
+MASTER_ARGUMENT = f"{_MOUNTED_RUN}/master.sock,mode,600"
+"""By it our HAProxy is known among the processes of a host: the user may run another one."""
 _INPUTS = "# made from: "
 API_PORTS = (("hosted", ports.API_HOSTED), ("standby", ports.API_STANDBY), ("spare", ports.API_STANDBY_SPARE))
 SLOTS = tuple(slot for slot, _ in API_PORTS)
@@ -384,7 +386,7 @@ def pod(inputs: Inputs, node: Node) -> Object:
     container = pods.command_container(
         COMPONENT,
         inputs.image(COMPONENT),
-        ["haproxy", "-W", "-db", "-S", f"{_MOUNTED_RUN}/master.sock,mode,600", "-f", f"{_MOUNTED}/haproxy.cfg"],
+        ["haproxy", "-W", "-db", "-S", MASTER_ARGUMENT, "-f", f"{_MOUNTED}/haproxy.cfg"],
         resources=pods.requests("20m", "32Mi"),
         # Do not change: a changed static pod is restarted, which closes all connections of the node.
         livenessProbe=pods.http_probe("/", ports.NLLB_HEALTH, period=10, failures=3, timeout=patience.ADDON_PROBE),

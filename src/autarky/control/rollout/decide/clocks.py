@@ -67,7 +67,7 @@ class Memory:
     reach: pod that has been Ready → seconds for which the lease has been free for it. missed: the pods that did not
     take it.
     late: the nodes where the time of a pod was up, or of a worker on which none stays, and none has proven itself
-    since: two that are well by turns would else keep the revision on trial for ever.
+    since: two that are well by turns would else keep the revision on trial forever.
     gone: revision that was rolled back → since when it is not wanted. expired: the verdict on this one had expired when
     it was applied again.
     """

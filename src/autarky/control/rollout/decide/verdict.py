@@ -22,7 +22,7 @@ The rules (docs/concepts.md, "Safety rules"):
 - What runs on workers is known only from their kubelets. A single worker neither causes a rollback nor prevents
   success: the node may be faulty, or belong to somebody who wants to block rollouts. Two workers, or one control node,
   are evidence against the revision. So are two workers that have lacked a DaemonSet's pod for OWN_SECONDS in all, since
-  each is ended as soon as it is made: else they would hold up the rollout for ever. It is not condemned, as the cause
+  each is ended as soon as it is made: else they would hold up the rollout forever. It is not condemned, as the cause
   may be outside of it. Workers on which the previous pod does not finish terminating are no evidence, and prevent
   nothing, however many they are; those on which one of the revision does not are none for ENDING_SECONDS. Workers that
   are neither well nor evidence for so long in all that HELD_SECONDS are over prevent nothing, either. A Deployment that
