@@ -31,7 +31,7 @@ from slots import (
     turns_of_the_parked_agent,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(600)]
 
 CTR = "ctr -n k8s.io"
 STANDBY = "/var/lib/autarky/standby"
@@ -154,7 +154,6 @@ def test_an_agent_that_stands_still_is_ended_by_the_parked_one_with_no_api_and_n
     cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=150)
 
 
-@pytest.mark.rotation
 @pytest.mark.usefixtures("who_hangs_is_ended_soon")
 def test_an_agent_whose_loop_is_blocked_is_ended_by_the_parked_one(cluster: TestCluster) -> None:
     """In a system call: one of the files that it reads every round is a pipe that nobody writes into."""
@@ -172,7 +171,6 @@ def test_an_agent_whose_loop_is_blocked_is_ended_by_the_parked_one(cluster: Test
     cluster.wait("all is as before", lambda: settled(cluster), seconds=120)
 
 
-@pytest.mark.rotation
 def test_an_operator_that_stands_still_is_ended_by_its_kubelet(cluster: TestCluster) -> None:
     restarts = ("-l", "k8s-app=autarky-operator", "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
     before = cluster.kubectl(*SYSTEM, "get", "pods", *restarts)
@@ -237,7 +235,6 @@ def leases(cluster: TestCluster) -> int:
     return listed.count("autarky-image-")
 
 
-@pytest.mark.rotation
 def test_a_checkpoint_that_is_refused_is_told_with_what_to_do(cluster: TestCluster) -> None:
     """A ConfigMap changes, and the container restarts so soon after that it may have read the old content."""
 
@@ -272,7 +269,6 @@ def _doctor(cluster: TestCluster) -> str:
     return cluster.autarky("doctor", "--cluster", cluster.name, check=False).stdout
 
 
-@pytest.mark.rotation
 def test_a_standby_that_the_kubelet_rejected_gets_a_new_activation(cluster: TestCluster) -> None:
     """The hosted API server may run nowhere, and its standby asks for a node that there is not."""
     run_nowhere(cluster, API)
@@ -317,7 +313,6 @@ def test_a_kubelet_that_starts_with_no_api_server_left_brings_the_api_back(clust
     cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=150)
 
 
-@pytest.mark.rotation
 def test_a_kubelet_that_restarts_again_and_again_while_the_api_is_away_ends_in_a_serving_api(
     cluster: TestCluster,
 ) -> None:
@@ -338,7 +333,6 @@ def running_standbys(cluster: TestCluster) -> str:
     return cluster.shell("n1", "ss -Htln '( sport = :7444 or sport = :7445 or sport = :20257 or sport = :20259 )'")
 
 
-@pytest.mark.rotation
 def test_agents_that_are_killed_come_back_and_care_for_a_node_with_no_api(cluster: TestCluster) -> None:
     """First the one that acts, then all of them, each time with every API server."""
     for agents in (ACTING, AGENTS):
@@ -354,7 +348,6 @@ def test_agents_that_are_killed_come_back_and_care_for_a_node_with_no_api(cluste
         cluster.wait("everything is hosted", lambda: settled(cluster), seconds=180)
 
 
-@pytest.mark.rotation
 def test_everything_is_killed_but_etcd_and_the_node_comes_back(cluster: TestCluster) -> None:
     cluster.wait("the hosted agent acts", lambda: hosted_acts(cluster), seconds=120)
     for look in ("pgrep -x kubelet", AGENTS, API_SERVERS, "pgrep -x kube-controller", "pgrep -x kube-scheduler"):
@@ -363,7 +356,6 @@ def test_everything_is_killed_but_etcd_and_the_node_comes_back(cluster: TestClus
     cluster.wait("everything is hosted", lambda: settled(cluster), seconds=180)
 
 
-@pytest.mark.rotation
 def test_a_runtime_that_hangs_does_not_stop_the_agent(cluster: TestCluster) -> None:
     """Unknown is not down: nothing is torn down, and the agent's rounds go on."""
     cluster.wait("the hosted agent acts", lambda: hosted_acts(cluster), seconds=120)
