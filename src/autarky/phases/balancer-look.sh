@@ -6,20 +6,19 @@
 proc=$1 port=$2 uid=${3//-/.} connections=$4 former='' listens=''
 ours='@OURS@' # an argument of theirs, and so none of this program's
 number=$(printf %04X "$port")
-declare -A listening
+listening=()
 while read -r _ address _ state _ _ _ _ _ inode _; do
-  [ "$state" = 0A ] && [ "${address#*:}" = "$number" ] && listening["socket:[$inode]"]=yes
+  [ "$state" = 0A ] && [ "${address#*:}" = "$number" ] && listening+=("socket:[$inode]")
 done <"$proc/net/tcp"
-for process in "$proc"/[0-9]*; do
-  grep -qzxF -- "$ours" "$process/cmdline" || continue
+# One program for all descriptors of a process, not one for each: a balancer has thousands of them.
+while read -r process; do
+  process=${process%/cmdline}
   if ! [[ $(<"$process/cgroup") =~ pod$uid ]]; then
     former=yes
-    continue
+  elif find "$process/fd" -printf '%l\n' | grep -qxF -f <(printf '%s\n' "${listening[@]:-none}"); then
+    listens=yes
   fi
-  for descriptor in "$process"/fd/*; do
-    socket=$(readlink "$descriptor") && [ -n "${listening["$socket"]}" ] && listens=yes
-  done
-done 2>/dev/null
+done < <(grep -lzxF -- "$ours" "$proc"/[0-9]*/cmdline) 2>/dev/null
 answered=0
 while [ -n "$listens" ] && [ "$answered" -lt "$connections" ]; do
   exec 3<>"/dev/tcp/127.0.0.1/$port" || break
