@@ -1,6 +1,5 @@
-"""An upgrade of three control nodes while one of them is off: none is begun; one that has begun waits for it before
-level 3, since it would come back with standbys that are too old; and the way back waits for its kubelet, which would
-be too new.
+"""An upgrade of three control nodes while one of them is off: none is begun; and one that has begun waits for it before
+level 3, since it would come back with standbys that are too old.
 
 The tests of this module build on each other, in order: each leaves n3 as the next one finds it. The cluster is one of
 their own: what is checked before an upgrade depends on the versions that a cluster has had.
@@ -18,7 +17,6 @@ from harness import TestCluster
 from rollouts import (
     API,
     CONTROLLER_MANAGER,
-    HOSTED,
     PROXY,
     SCHEDULER,
     judged,
@@ -29,7 +27,7 @@ from rollouts import (
 )
 from skew import skew_is_kept
 from slots import SYSTEM
-from upgrades import everything_is_of, kubelets, plane_status, standbys, state_of, version_of
+from upgrades import everything_is_of, plane_status, standbys, state_of, version_of
 
 pytestmark = [
     pytest.mark.e2e,
@@ -94,30 +92,6 @@ def test_when_the_node_is_back_the_upgrade_ends_and_no_request_fails(cluster: Te
         cluster.wait("it is complete", lambda: version_of(cluster) == NEXT, seconds=480, pause=2)
         wait_until_healthy(cluster)
     everything_is_of(cluster, NEXT, CONTROL, EVERYBODY, follow_within=180)
-    quiet(cluster)
-
-
-def test_a_rollback_with_a_control_node_off_waits_for_its_kubelet_and_says_so(cluster: TestCluster) -> None:
-    """It would be newer than the API servers (rule 4), and its machine may come back at any moment."""
-    loses_its_power(cluster)
-    with skew_is_kept(cluster, without=(OFF,)), nobody_notices(cluster):
-        patch_plane(cluster, version=FORMER)
-        rest = {name: FORMER for name in EVERYBODY if name != OFF}
-        cluster.wait("the other kubelets go down", lambda: rest.items() <= kubelets(cluster).items(), seconds=300)
-        cluster.wait(f"it waits for {OFF}", lambda: plane_status(cluster)["upgrade"].get("nodes") == [OFF])
-        time.sleep(STAYS_SECONDS)
-    assert state_of(cluster) == "Upgrading kubelet"
-    assert f"the kubelets of {OFF} go down first" in plane_status(cluster)["upgrade"]["message"]
-    everywhere = {workload: version_wanted(cluster, workload) for workload in (*HOSTED, PROXY)}
-    assert everywhere == dict.fromkeys(everywhere, NEXT)
-
-
-def test_when_the_node_is_back_the_rollback_ends_and_no_request_fails(cluster: TestCluster) -> None:
-    with skew_is_kept(cluster), nobody_notices(cluster):
-        start(cluster, OFF)
-        cluster.wait("it is complete", lambda: version_of(cluster) == FORMER, seconds=480, pause=2)
-        wait_until_healthy(cluster)
-    everything_is_of(cluster, FORMER, CONTROL, EVERYBODY, follow_within=180)
     quiet(cluster)
 
 
