@@ -16,7 +16,7 @@ from autarky.agents.node import agent as node_agent
 from autarky.agents.node import lock, own_identity
 from autarky.agents.node.lock import Hold
 from autarky.clock import SystemClock
-from autarky.control.agents.manifests.node_agent import KUBELET_PKI, SLOT
+from autarky.control.agents.manifests.node_agent import SLOT
 from autarky.control.agents.node import StandbyAgent
 from autarky.control.base import bounds, health
 from autarky.control.base import node_metrics as metrics
@@ -45,7 +45,7 @@ from autarky.control.etcd.node.membership import EtcdMembership
 from autarky.control.etcd.node.quorum import EtcdQuorum
 from autarky.control.etcd.node.upkeep import EtcdUpkeep
 from autarky.control.kubelet.decide.observed import Other
-from autarky.control.kubelet.manifests.credentials import KUBELET_KUBECONFIG
+from autarky.control.kubelet.manifests.credentials import CURRENT_PATH, KUBELET_KUBECONFIG
 from autarky.control.kubelet.node import telling as kubelet_telling
 from autarky.control.kubelet.node.change import KubeletChange
 from autarky.control.kubelet.node.hosted import HostedKubelet
@@ -74,7 +74,7 @@ from autarky.render.kubeconfig import LOCAL_SERVER
 from autarky.render.values import SYSTEM
 from autarky.store import NOT_UNDERSTOOD
 
-ROTATED = Path(f"{KUBELET_PKI}/kubelet-client-current.pem")
+ROTATED = Path(CURRENT_PATH)
 KUBECONFIG = Path(KUBELET_KUBECONFIG)
 CA = Path(f"{places.PKI}/ca.crt")
 IDLE_SECONDS = 10.0

@@ -46,8 +46,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from autarky import places
-from autarky.control.agents.manifests import node_agent as agent
 from autarky.control.hosts.decide.kubelet_restart import MOST_RESTARTS
+from autarky.control.kubelet.manifests.credentials import BOOTSTRAP_KUBECONFIG, CURRENT_PATH, KUBELET_KUBECONFIG
 from autarky.control.slots import manifests as standby
 from autarky.model import ports
 from autarky.model.files import File
@@ -78,9 +78,6 @@ ASK_SECONDS = 60
 
 LOCK = f"{places.RUN}/kubelet-slot.lock"
 """In memory: of the kubelet in force, where a node has two (`hosted`)."""
-_KUBECONFIG = f"{places.KUBERNETES}/kubelet.conf"
-_BOOTSTRAP = f"{places.KUBERNETES}/bootstrap-kubelet.conf"
-_CERTIFICATE = f"{agent.KUBELET_PKI}/kubelet-client-current.pem"
 
 
 def image_of(version: Version) -> str:
@@ -99,9 +96,9 @@ _PROGRAM = program(
     run=places.RUN,
     programs=" ".join(PROGRAMS),
     runtime=" ".join(RUNTIME),
-    kubeconfig=_KUBECONFIG,
-    bootstrap=_BOOTSTRAP,
-    certificate=_CERTIFICATE,
+    kubeconfig=KUBELET_KUBECONFIG,
+    bootstrap=BOOTSTRAP_KUBECONFIG,
+    certificate=CURRENT_PATH,
     ca_key=f"{places.PKI}/ca.key",
     signers=f"{places.MANIFESTS}/node-agent-standby",
     health_port=ports.KUBELET_HEALTH,
