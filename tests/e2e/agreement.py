@@ -84,9 +84,13 @@ def _nodes_with_a_member(cluster: TestCluster, hosts: TestCluster) -> list[str]:
     """None where the cluster has none on its hosts, or is gone."""
     if not (STATE / "autarky/labs" / hosts.name / "lab.json").exists():
         return []
-    by_ssh = {node["host"].removeprefix("ssh://") for node in cluster.spec.get("nodes", ())}
-    names = lab_hosts(hosts) if hosts is cluster else lab_hosts(hosts) & by_ssh
+    names = lab_hosts(hosts) if hosts is cluster else lab_hosts(hosts) & _told_of_by_ssh(cluster)
     return [host for host in sorted(names) if _has_a_member(hosts, host)]
+
+
+def _told_of_by_ssh(cluster: TestCluster) -> set[str]:
+    """Nodes of a lab's own cluster have no host of their own in its file."""
+    return {node["host"].removeprefix("ssh://") for node in cluster.spec["nodes"] if "host" in node}
 
 
 def _has_a_member(cluster: TestCluster, host: str) -> bool:
