@@ -1,10 +1,15 @@
-"""Opening a sealed archive: see `sealing` for its form."""
+"""Opening a sealed archive: see `sealing` for its form.
+
+Danger: anybody who knows a recipient may have sealed it, and a few bytes of it may unpack to any number. Nothing here
+takes more than a piece of it into memory; what a caller reads of a file, it bounds itself.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import gzip
+import math
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -19,6 +24,9 @@ from autarky.archive.streams import Reader, drain, produced
 from autarky.errors import UserError
 
 _MOST_ARMOR = 64 * 1024
+_MOST_HEADER = 32 * 1024
+"""Bytes of what the tar says of one file before its content, and that are read ahead with it. Ours says up to 2 KiB:
+its name. tarfile takes all of it into memory, however much that claims to be."""
 _ANOTHER = "use another backup"
 
 
@@ -53,21 +61,25 @@ def opened(reader: Reader, unlock: Unlock) -> Iterator[Iterator[tuple[str, Conte
     with produced(lambda sink: _decrypt(rest, sink, identities)) as source:
         with _damage_named():
             plain = gzip.GzipFile(mode="rb", fileobj=cast(IO[bytes], source))
-            tar = tarfile.open(mode="r|", fileobj=plain)  # noqa: SIM115 # a stream has nothing to close
-        yield _files(tar)
+            limited = _Limited(plain)
+            with limited.to(_MOST_HEADER):  # of the first file
+                tar = tarfile.open(mode="r|", fileobj=cast(IO[bytes], limited))  # noqa: SIM115 # nothing to close
+        yield _files(tar, limited)
         with _damage_named():
             drain(plain)
             drain(source)
 
 
-def _files(tar: tarfile.TarFile) -> Iterator[tuple[str, Content]]:
+def _files(tar: tarfile.TarFile, limited: _Limited) -> Iterator[tuple[str, Content]]:
     while True:
         with _damage_named():
-            entry = tar.next()
+            with limited.to(_MOST_HEADER):
+                entry = tar.next()
+            tar.members = []  # type: ignore[attr-defined] # it would keep what is said of each, which may be much
             content = None if entry is None else tar.extractfile(entry)
         if entry is None:
             return
-        if content is None:
+        if content is None or tar.pax_headers:  # these count for all that follow, and add up
             raise UserError(f"the archive has something else than files: {entry.name!r}", fix=_ANOTHER)
         yield entry.name, Content(content)
 
@@ -137,6 +149,29 @@ def _decrypt(rest: Reader, sink: IO[bytes], identities: list[object]) -> None:
         if isinstance(error.__context__, BrokenPipeError) or "roken pipe" in str(error):
             raise BrokenPipeError from error
         raise UserError(f"the archive does not open: {error}", fix="give the key that it was sealed for") from error
+
+
+class _Limited:
+    """A reader that gives no more than so many bytes within a block, and any number outside of one."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader, self._left = reader, math.inf
+
+    @contextmanager
+    def to(self, most: int) -> Iterator[None]:
+        """tarfile.ReadError for more."""
+        self._left = most
+        try:
+            yield
+        finally:
+            self._left = math.inf
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._reader.read(size)
+        self._left -= len(found)
+        if self._left < 0:
+            raise tarfile.ReadError("what it says of a file before its content has no end")
+        return found
 
 
 class _Rewound:

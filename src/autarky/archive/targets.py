@@ -9,6 +9,7 @@ removes them (docs/backup.md).
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -44,7 +45,14 @@ _RANGE_SECONDS = 180.0
 _LEAST_PIECE = 64 * 1024
 _UNFLUSHED = 8 * 1024 * 1024
 """Bytes of a file that are in memory only."""
+LEFT_SECONDS = 86400.0
+"""A part that nobody has written to for so long is nobody's: a pod has a quarter of it."""
+_PART_OF_POD = re.compile(r"\..+-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}\.(tar\.gz\.age|json)\.[0-9a-f]{16}\.part")
+"""No other attempt has its name."""
 _AMAZON = "s3.amazonaws.com"
+_NO_FILE = (errno.ELOOP, errno.ENXIO)
+"""Of a link that is not followed, and of a socket."""
+_NO_BUCKET = "<Code>NoSuchBucket</Code>"
 
 
 def described(contents: Contents, file: str, sealed: Sealed, verified: str) -> bytes:
@@ -69,6 +77,11 @@ def described(contents: Contents, file: str, sealed: Sealed, verified: str) -> b
 class Target(Protocol):
     """Names are those of files, without a directory. Raises UserError, or Unreachable for a server that fails."""
 
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        ...
+
     def writing(self, name: str) -> AbstractContextManager[Writer]:
         """A new file, which is there when the block ends without an error."""
         ...
@@ -77,7 +90,9 @@ class Target(Protocol):
         """UserError if there is none."""
         ...
 
-    def names(self) -> list[str]: ...
+    def has(self, name: str) -> bool:
+        """Whether there is such a file: one question, whatever else is there. Raises where the target itself is not."""
+        ...
 
     def remove(self, name: str) -> None:
         """Does nothing if there is none."""
@@ -100,11 +115,19 @@ class _Steady:
             self._left = _UNFLUSHED
 
 
+def _irregular(path: Path) -> UserError:
+    return UserError(f"{path} is no regular file, as an archive is", fix="see who has put it there, and remove it")
+
+
 class Directory:
     """On this machine. Files are readable by root only."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+
+    @property
+    def place(self) -> str:
+        return str(self._path)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Writer]:
@@ -140,27 +163,40 @@ class Directory:
             raise UserError(f"somebody else writes {final} as well", fix="choose another name") from error
 
     def _remove_left(self, name: str) -> None:
-        """What a run that was killed has left of this file. What is no file of our own user is not ours."""
-        parts = re.compile(rf"\.{re.escape(name)}\.([0-9a-f]{{16}}\.)?part")
+        """What a run that was killed has left of this file, or long ago of any that a pod has named. What is no file of
+        our own user is not ours."""
+        parts, long_ago = re.compile(rf"\.{re.escape(name)}\.([0-9a-f]{{16}}\.)?part"), time.time() - LEFT_SECONDS
         for one in self._path.iterdir():
             with suppress(FileNotFoundError):
                 found = one.lstat()
-                if parts.fullmatch(one.name) and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                left = parts.fullmatch(one.name) or (_PART_OF_POD.fullmatch(one.name) and found.st_mtime < long_ago)
+                if left and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
                     one.unlink()
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Reader]:
-        try:
-            file = (self._path / name).open("rb")
-        except FileNotFoundError as error:
-            raise UserError(f"there is no file {self._path / name}", fix="see `autarky backup list`") from error
-        with file:
+        with os.fdopen(self._opened(self._path / name), "rb") as file:
             yield file
 
-    def names(self) -> list[str]:
+    def _opened(self, path: Path) -> int:
+        """Others may write to the directory: a pipe, which nobody writes into, would be waited for forever."""
+        try:
+            opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError as error:
+            raise UserError(f"there is no file {path}", fix="see `autarky backup list`") from error
+        except OSError as error:
+            if error.errno in _NO_FILE:
+                raise _irregular(path) from error
+            raise
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            os.close(opened)
+            raise _irregular(path)
+        return opened
+
+    def has(self, name: str) -> bool:
         with suppress(FileNotFoundError):
-            return sorted(one.name for one in self._path.iterdir() if one.is_file() and not one.name.startswith("."))
-        return []
+            return stat.S_ISREG((self._path / name).lstat().st_mode)
+        return False
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
@@ -189,6 +225,10 @@ class Bucket:
     plain: bool = False
     path_style: bool = True
 
+    @property
+    def place(self) -> str:
+        return f"bucket {self.name} at {self.endpoint or _AMAZON}"
+
 
 class S3:
     """A bucket."""
@@ -196,6 +236,10 @@ class S3:
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._store = _store(bucket)
+
+    @property
+    def place(self) -> str:
+        return self._bucket.place
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Writer]:
@@ -214,10 +258,16 @@ class S3:
             raise UserError(f"there is no {self._named(name)}", fix="see `autarky backup list`")
         yield _Download(self._store, name, size, self._bucket)
 
-    def names(self) -> list[str]:
+    def has(self, name: str) -> bool:
+        """Not by a list, which ends only when the server says so. An answer to HEAD would not say what is missing."""
         with _server_named(self._bucket):
-            found = obstore.list_with_delimiter(self._store)
-            return sorted(one["path"].rpartition("/")[2] for one in found["objects"])
+            try:
+                obstore.get(self._store, name, options={"range": (0, 1)})
+            except FileNotFoundError as error:
+                if _NO_BUCKET in str(error):
+                    raise
+                return False
+            return True
 
     def remove(self, name: str) -> None:
         with _server_named(self._bucket), suppress(FileNotFoundError):
@@ -275,8 +325,7 @@ class _Download:
                 if time.monotonic() - before > _RANGE_SECONDS:
                     raise OSError(f"{self._name}: {len(found):,} bytes have come in {_RANGE_SECONDS:.0f} s")
         if len(found) < end - start:
-            where = self._bucket.endpoint or _AMAZON
-            raise Unreachable(f"bucket {self._bucket.name} at {where}: {self._name} ends before byte {end:,}")
+            raise Unreachable(f"{self._bucket.place}: {self._name} ends before byte {end:,}")
         self._asked = end
         return bytes(found)
 
@@ -303,8 +352,7 @@ def _server_named(bucket: Bucket) -> Iterator[None]:
     try:
         yield
     except (BaseError, OSError) as error:
-        where = bucket.endpoint or _AMAZON
-        raise Unreachable(f"bucket {bucket.name} at {where}: {_said(str(error))}") from error
+        raise Unreachable(f"{bucket.place}: {_said(str(error))}") from error
 
 
 def _said(text: str) -> str:

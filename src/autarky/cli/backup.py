@@ -7,6 +7,7 @@ need no API: they work through the hosts of control nodes, and on this machine.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from autarky.cli.archive_keys import identity_option, lock_of, passphrase_option, recipient_option, unlock_of
 from autarky.cli.options import cluster_options, dry_run_option, output_option, yes_option
 from autarky.cli.say import say
 from autarky.cli.session import operation, run_async
@@ -21,34 +23,12 @@ from autarky.control.backup.manifests import definitions
 from autarky.errors import UserError
 
 if TYPE_CHECKING:
-    from autarky.archive import Lock, Unlock
+    from autarky.archive import Lock
     from autarky.phases.context import Context
     from autarky.ports import Object
 
 table_option = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it."
-)
-recipient_option = click.option(
-    "--recipient",
-    "recipients",
-    multiple=True,
-    metavar="KEY",
-    help="Who may open it: an age recipient (age1…) or an SSH public key (repeatable).",
-)
-passphrase_option = click.option(
-    "--passphrase-file",
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    metavar="FILE",
-    help="The first line of FILE is a passphrase that opens it; - is standard input.",
-)
-identity_option = click.option(
-    "-i",
-    "--identity",
-    "identities",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="An age identity, or an SSH private key, that opens it (repeatable).",
 )
 _LIST = ("NAME", "PHASE", "MADE", "NODE", "TARGET", "SIZE", "KEYS", "VERIFIED", "MESSAGE")
 MOST_SECONDS = 4 * 3600.0
@@ -131,31 +111,11 @@ def create(
     if like is not None and (recipients or passphrase_file is not None or directory is not None):
         raise click.UsageError("--like SCHEDULE goes without --recipient, --passphrase-file and --directory.")
     if to is not None:
-        lock = _lock(recipients, passphrase_file)
+        lock = lock_of(recipients, passphrase_file)
         run_async(lambda: _bring(file, cluster, to, lock, node, output, without_quorum=without_quorum))
         return
-    template = None if like is not None else _template(_lock(recipients, passphrase_file), directory)
+    template = None if like is not None else _template(lock_of(recipients, passphrase_file), directory)
     run_async(lambda: _ask(file, cluster, name, template, like, node, output, wait=not no_wait))
-
-
-def _lock(recipients: Sequence[str], passphrase_file: Path | None) -> Lock:
-    from autarky.archive import Lock, check_lock, passphrase_lock
-
-    if passphrase_file is None:
-        lock = Lock(tuple(recipients))
-    else:
-        given = passphrase_lock(_passphrase(passphrase_file))
-        lock = Lock((*given.recipients, *recipients), given.identity)
-    check_lock(lock)
-    return lock
-
-
-def _passphrase(file: Path) -> str:
-    with click.open_file(str(file)) as stream:
-        first = str(stream.readline()).rstrip("\r\n")
-    if not first:
-        raise UserError(f"{file} has no passphrase in its first line", fix="write it there")
-    return first
 
 
 def _template(lock: Lock, directory: str | None) -> Object:
@@ -225,6 +185,8 @@ async def _complete(context: Context, name: str, progress: Any) -> None:
     if status["phase"] == Phase.FAILED.value:
         raise UserError(f"backup {name} failed: {status.get('message')}", fix="correct that, and ask for another one")
     progress.note(f"{status['file']} on {status['node']}: {status['size']:,} bytes, {status['keys']:,} keys, verified")
+    if status.get("message"):
+        progress.note(str(status["message"]))
 
 
 async def _bring(
@@ -253,7 +215,7 @@ async def _bring(
 @cluster_options
 @table_option
 def list_(file: Path | None, cluster: str | None, output: str) -> None:
-    """List the backups that the cluster knows of."""
+    """List the backups that the cluster knows of, in the order in which they were made."""
     found = run_async(lambda: _listed(file, cluster))
     if output == "json":
         say(json.dumps(found, indent=2))
@@ -266,11 +228,13 @@ def list_(file: Path | None, cluster: str | None, output: str) -> None:
 
 
 async def _listed(file: Path | None, cluster: str | None) -> list[Object]:
+    from autarky.control.backup.decide.schedule import made_of, oldest_first
     from autarky.render.crds import API_VERSION
 
     async with _context(file, cluster) as context:
-        found = await context.kube().list(API_VERSION, definitions.BACKUP)
-    return sorted(found, key=lambda obj: str(obj["metadata"]["creationTimestamp"]))
+        found = {obj["metadata"]["name"]: obj for obj in await context.kube().list(API_VERSION, definitions.BACKUP)}
+        made = oldest_first([made_of(obj) for obj in found.values()], context.clock.time())
+    return [found[one.name] for one in made]
 
 
 def _row(obj: Object) -> Sequence[object]:
@@ -322,13 +286,6 @@ async def _named_backup(file: Path | None, cluster: str | None, name: str) -> Ob
     return found
 
 
-def unlock_of(identities: Sequence[Path], passphrase_file: Path | None) -> Unlock:
-    from autarky.archive import Unlock
-
-    texts = tuple(path.read_text() for path in identities)
-    return Unlock(texts, None if passphrase_file is None else _passphrase(passphrase_file))
-
-
 @backup.command()
 @cluster_options
 @click.argument("what", metavar="NAME|FILE")
@@ -346,16 +303,19 @@ def verify(
     """Verify an archive: a FILE on this machine, or that of a Backup NAME in a node's directory.
 
     Without a key its digest is compared. With one everything in it is read and compared with its manifest, and its
-    snapshot is restored into an etcd on this machine, whose keys are counted.
+    snapshot is restored into an etcd on this machine, whose keys are counted. It has to have the key of the cluster's
+    CA as this machine knows it: of the cluster that -f or --cluster names, or else of the one that the archive names.
     """
     from autarky.cli import backup_files
+    from autarky.cli.wiring import load_cluster
 
     path, unlock = Path(what), unlock_of(identities, passphrase_file)
 
     async def work() -> None:
         async with operation("verify a backup", output) as progress:
             if path.is_file():
-                await backup_files.verify(path, unlock, progress)
+                named = load_cluster(file, cluster, any_release=True).name if file or cluster else None
+                await backup_files.verify(path, unlock, progress, cluster=named)
                 return
             obj = await _named_backup(file, cluster, what)
             async with _context(file, cluster, api=False) as context:
@@ -406,7 +366,7 @@ async def _outlived(
 
     found = await _listed(file, cluster)
     own = [obj for obj in found if (obj["metadata"].get("labels") or {}).get(definitions.OF_SCHEDULE) == schedule]
-    wanted = schedules.Schedule(every=0.0, count=keep, days=days)
+    wanted = schedules.Schedule(every=math.inf, count=keep, days=days)  # nobody knows how often they are made
     return schedules.outlived(wanted, [schedules.made_of(obj) for obj in own], time.time())
 
 

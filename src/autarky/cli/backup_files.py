@@ -11,19 +11,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autarky import __version__, places
 from autarky.archive import Directory, Lock, Unlock, opened
 from autarky.archive.contents import CLUSTER_FILE, CONTROL_PLANE, HOST, SNAPSHOT, Contents, checked
 from autarky.archive.keeping import description, digest, keep
 from autarky.archive.streams import drain
-from autarky.control.backup.decide.fitting import SAME_CLUSTER
+from autarky.control.backup.decide.fitting import SAME_CLUSTER, refuse_no_version
 from autarky.errors import AutarkyError, Refused, Unreachable, UserError
 from autarky.etcd import EtcdTools, snapshots
 from autarky.etcd.snapshots import Tried
+from autarky.model.fingerprint import fingerprint
+from autarky.model.names import is_name
 from autarky.model.versions import Version
+from autarky.parsing import parsed
 from autarky.payload import Release, etcd_version, get_payload, known_versions, load_etcd, load_release
+from autarky.pki import PkiStore
 from autarky.pki.issue import Pair, read_pair
 from autarky.upkeep import backup
 from autarky.upkeep.patience import seconds_for
@@ -35,6 +39,11 @@ if TYPE_CHECKING:
 _SCRATCH = "backup-to-administrator"
 PKI = f"{HOST}{places.PKI.removeprefix('/')}/"
 """Where an archive has the keys and certificates of a control node."""
+CA = f"{PKI}ca.crt"
+COMPARE = f"as `openssl x509 -outform DER -in {places.PKI}/ca.crt | sha256sum` said it on a control node"
+"""How a person gets the fingerprint of a cluster's CA."""
+_MOST_DESCRIPTION = 64 * 1024
+"""Bytes of the file beside an archive."""
 
 
 # --- making --------------------------------------------------------------------------------------------
@@ -77,13 +86,14 @@ async def bring(
         progress.note(f"sealing {sum(one.size for one in contents.files.values()):,} bytes")
         await asyncio.to_thread(keep, Directory(to.parent), to.name, contents, parts, lock, _now)
     progress.note(f"{to}: {tried.keys:,} keys of revision {tried.revision:,}, verified")
+    if lacks := backup.lacking_in(parts):
+        progress.note(lacks)
 
 
 async def _plane_of(host: Host) -> bytes:
     """What a backup has of the ControlPlane, as etcd's quorum has it: the API may be down. Empty where etcd does not
     say it, or has it encrypted: then the standby on the host says the version."""
     from autarky.control.backup.decide.written_by import excerpt
-    from autarky.parsing import parsed
     from autarky.phases.upgrade_looking import PLANE_KEY
 
     try:
@@ -142,7 +152,7 @@ def manifest(path: Path, unlock: Unlock) -> str:
         beside = _beside(path)
         if not beside.is_file():
             raise UserError(f"{path} can only be opened with a key", fix="give --identity or --passphrase-file")
-        return beside.read_text()
+        return json.dumps(_description(beside), indent=1)
     with path.open("rb") as file, opened(file, unlock) as files:
         contents, _ = checked(files)
         found = json.dumps(asdict(contents), indent=2)
@@ -151,14 +161,21 @@ def manifest(path: Path, unlock: Unlock) -> str:
     return found
 
 
-async def verify(path: Path, unlock: Unlock, progress: Progress) -> None:
-    """UserError if it is not what it should be."""
+async def verify(path: Path, unlock: Unlock, progress: Progress, *, cluster: str | None = None) -> None:
+    """UserError if it is not what it should be; Refused if its maker has not proved to be the cluster. cluster: which
+    one; None: the one that it names. Where this machine does not know the CA of that, a person has to compare it."""
     await asyncio.to_thread(compare_digest, path, progress)
     if not unlock.identities and unlock.passphrase is None:
         progress.note("give --identity or --passphrase-file to verify what is in it")
         return
     with _scratch() as scratch:
-        await unpack(path, unlock, scratch / "snapshot.db", progress)
+        snapshot = scratch / "snapshot.db"
+        contents = await unpack(path, unlock, snapshot, progress, ca=lambda said: known_ca(cluster or said.cluster))
+    if known_ca(cluster or contents.cluster) is None:
+        progress.note(
+            f"this machine does not know the CA of cluster {cluster or contents.cluster}: anybody who knows a recipient"
+            f" may have made the archive with a CA of his own, so compare its fingerprint, {COMPARE}"
+        )
 
 
 async def unpack(
@@ -168,17 +185,19 @@ async def unpack(
     progress: Progress,
     *,
     judge: Callable[[Contents], None] = lambda _: None,
+    ca: Callable[[Contents], bytes | None] = lambda _: None,
     listing: Callable[[Path], None] | None = None,
     files: dict[str, bytes] | None = None,
 ) -> Contents:
     """Read everything, write the snapshot, and try it. UserError if anything is not what it should be. judge: may
-    refuse what the manifest says, before the rest is read; listing: as for `snapshots.tried`. files: gets all others
-    by their names; they hold keys. Kubernetes' version is that of what has written the data, whatever the manifest
-    says."""
+    refuse what the manifest says, before the rest is read; ca: the CA whose key has to be in it, or else nothing of the
+    snapshot is read; None: the archive's own. listing: as for `snapshots.tried`. files: gets all others by their names;
+    they hold keys. Kubernetes' version is that of what has written the data, whatever the manifest says."""
     files = {} if files is None else files
-    contents = await asyncio.to_thread(_unpack_snapshot, path, unlock, snapshot, judge, files)
+    contents = await asyncio.to_thread(_unpack_snapshot, path, unlock, snapshot, judge, ca, files)
     contents = replace(contents, kubernetes=backup.version_of(contents, files))
     progress.note(f"all {len(contents.files)} files are what the manifest says")
+    progress.note(f"it is of {whose(contents, files)}")
     if not contents.etcd.quorum:
         progress.note(
             f"it was made without a quorum: it is what the member on {contents.node} had, and may lack writes"
@@ -195,17 +214,29 @@ async def unpack(
     return contents
 
 
+def whose(contents: Contents, files: Mapping[str, bytes]) -> str:
+    """For a person to compare: the fingerprint is that of the CA in the archive, whatever its manifest says."""
+    ca = fingerprint(files.get(CA))
+    return f"cluster {contents.cluster} with the CA {ca}, made {contents.made} on {contents.node}"
+
+
+def known_ca(cluster: str) -> bytes | None:
+    """The certificate of that cluster's CA, as this machine has it. cluster: an archive may name anything."""
+    return PkiStore(places.cluster_dir(cluster) / "pki").files().get("ca.crt") if is_name(cluster) else None
+
+
 def refuse_unproven(files: Mapping[str, bytes], ca: bytes | None) -> None:
     """Refused where the archive lacks the key of that CA. Whoever knows a recipient can seal an archive for it, and can
     write whose it is, and the digest beside it: that its maker had the key, nobody else can say."""
     key = files.get(f"{PKI}ca.key")
     with suppress(ValueError):
-        if key is not None and ca is not None:
+        if key is not None and ca is not None and fingerprint(ca) is not None:
             read_pair(Pair(ca, key))
             return
     raise Refused(
         SAME_CLUSTER,
-        "the archive does not have the key of the cluster's CA: it may be made by anybody who knows a recipient",
+        f"the archive does not have the key of the cluster's CA (fingerprint {fingerprint(ca) or 'unknown'}): it may be"
+        " made by anybody who knows a recipient",
         "use another backup",
     )
 
@@ -227,6 +258,7 @@ async def _tried(
 def _etcd_for(kubernetes: str, etcd: str) -> Release:
     """A release with the etcd that belongs to that version of Kubernetes, or with the one that has written the
     snapshot, if that is newer: an older one does not start from it."""
+    refuse_no_version(kubernetes)
     try:
         written_by = Version.parse(etcd)
     except ValueError as error:
@@ -258,16 +290,36 @@ async def verify_on_node(context: Context, obj: Object, unlock: Unlock, progress
     with _scratch() as scratch:
         local = scratch / "archive"  # its name is what a pod on that node said
         await host.pull(path, local, lambda come: progress.progress("archive: bytes", come, status["size"]))
-        await verify(local, unlock, progress)
+        await verify(local, unlock, progress, cluster=context.cluster.name)
 
 
 def compare_digest(path: Path, progress: Progress) -> None:
     beside = _beside(path)
     if not beside.is_file():
         return
-    if json.loads(beside.read_text()).get("sha256") != digest(Directory(path.parent), path.name):
+    real = path.resolve()  # what you name may be a link; in a target's directory none is followed
+    if _description(beside).get("sha256") != digest(Directory(real.parent), real.name):
         raise UserError(f"{path} is not what {beside} says", fix="use another backup")
     progress.note(f"{path} has the digest that {beside} says")
+
+
+def _description(beside: Path) -> dict[str, Any]:
+    """What the file beside an archive says. UserError where that is nothing: the archive may be intact all the same."""
+    with beside.open("rb") as file:
+        content = file.read(_MOST_DESCRIPTION + 1)
+    why = f"it has more than {_MOST_DESCRIPTION:,} bytes"
+    if len(content) <= _MOST_DESCRIPTION:
+        try:
+            found = parsed(content)
+        except ValueError as error:
+            why = str(error)
+        else:
+            if isinstance(found, dict):
+                return found
+            why = "it has no object of JSON"
+    raise UserError(
+        f"{beside} cannot be read: {why}", fix="move it away: the archive itself says whether it is complete"
+    )
 
 
 def _unpack_snapshot(
@@ -275,19 +327,36 @@ def _unpack_snapshot(
     unlock: Unlock,
     snapshot: Path,
     judge: Callable[[Contents], None],
+    ca: Callable[[Contents], bytes | None],
     others: dict[str, bytes],
 ) -> Contents:
-    """Reads everything, and writes the snapshot; others: gets the other files."""
+    """Reads everything, and writes the snapshot, which comes last: by then the other files, which `others` gets, have
+    proved who has made the archive. It may be of any size, and an etcd is started from it."""
     with path.open("rb") as file, opened(file, unlock) as files:
         contents, arriving = checked(files)
+        if SNAPSHOT not in contents.files:
+            raise UserError(f"{path} is an archive without a snapshot of etcd", fix="use another backup")
         judge(contents)
         for one in arriving:
             if one.name == SNAPSHOT:
+                known = ca(contents)
+                refuse_unproven(others, others.get(CA) if known is None else known)
+                _refuse_full_disk(contents, snapshot.parent)
                 with snapshot.open("wb") as written:
                     written.writelines(one.pieces())
             else:
                 others[one.name] = b"".join(one.pieces())
     return contents
+
+
+def _refuse_full_disk(contents: Contents, directory: Path) -> None:
+    needed = int(contents.files[SNAPSHOT].size * backup.TRIED_HERE)
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise UserError(
+            f"the snapshot and its trial need {needed:,} bytes, and {free:,} are free in {directory}",
+            fix="free some space there, or let TMPDIR name a directory that has it",
+        )
 
 
 @contextmanager

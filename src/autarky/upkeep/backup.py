@@ -18,8 +18,18 @@ from hashlib import sha256
 from pathlib import Path
 
 from autarky import places
-from autarky.archive.contents import CONTROL_PLANE, HOST, MANIFEST, SNAPSHOT, Contents, EtcdSeen, FileSeen
+from autarky.archive.contents import (
+    CONTROL_PLANE,
+    HOST,
+    MANIFEST,
+    SNAPSHOT,
+    Contents,
+    EtcdSeen,
+    FileSeen,
+    refuse_large,
+)
 from autarky.archive.sealing import Part
+from autarky.control.backup.decide.encryption import Encryption, encryption_of, lacking
 from autarky.control.backup.decide.written_by import STANDBY_POD, at_least, written_by
 from autarky.errors import CommandFailed, Refused, Unreachable, UserError
 from autarky.etcd import EtcdTools, MemberStatus, Place
@@ -68,7 +78,8 @@ class Unfit(Refused):
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A snapshot that was written on a host. size: of the database, in bytes. cluster: etcd's id of it. members: their
-    names, sorted. least: the revision that the quorum had before; None where none was reached, and that is accepted."""
+    names, sorted. least: the revision that the quorum had before; None where none was reached, and that is accepted.
+    alarms: their kinds."""
 
     path: str
     size: int
@@ -76,6 +87,7 @@ class Taken:
     cluster: int
     members: tuple[str, ...]
     least: int | None
+    alarms: tuple[str, ...] = ()
 
 
 @asynccontextmanager
@@ -107,7 +119,7 @@ async def snapshot_taken(
         tell(f"writing a snapshot of {status.db_size:,} bytes")
         await tools.save_snapshot(path, timeout=seconds_for(status.db_size))
         members = tuple(sorted(one.name for one in membership.members if one.name))
-        yield Taken(path, status.db_size, status.version, membership.cluster, members, least)
+        yield Taken(path, status.db_size, status.version, membership.cluster, members, least, status.alarms)
     finally:
         await host.run(["rm", "-rf", directory], timeout=LEAST_SECONDS, check=False)
 
@@ -231,7 +243,8 @@ def archive_of(
 ) -> tuple[Contents, list[Part]]:
     """The manifest and all files, that first. made: RFC 3339, autarky: its version. cluster: the cluster file and the
     ControlPlane by their names in the archive, those that are known. Its version is that of what has written the data,
-    as far as the ControlPlane and the standby say. Unfit if the snapshot lacks what there was."""
+    as far as the ControlPlane and the standby say. Unfit if the snapshot lacks what there was; UserError if the files
+    are more than whoever opens it would read."""
     taken = snapshot.taken
     if taken.least is not None and snapshot.tried.revision < taken.least:
         lacks = f"its snapshot is of revision {snapshot.tried.revision:,}, and the quorum had {taken.least:,} before"
@@ -248,10 +261,14 @@ def archive_of(
         size=snapshot.intact.size,
         members=taken.members,
         quorum=taken.least is not None,
+        alarms=taken.alarms,
     )
     found = {part.name: content for part, content in small}
     kubernetes = written_by(marker.kubernetes, found.get(CONTROL_PLANE), found.get(_STANDBY))
     contents = Contents(marker.cluster, marker.ca, made, marker.node, autarky, kubernetes, etcd, seen)
+    refuse_large(
+        contents, f"move what is none of autarky's out of {places.PKI} and {places.MANIFESTS} on {marker.node}"
+    )
     parts = [Part(MANIFEST, contents.written()), *(part for part, _ in small), Part(SNAPSHOT, snapshot.local)]
     return contents, parts
 
@@ -260,3 +277,14 @@ def version_of(contents: Contents, files: Mapping[str, bytes]) -> str:
     """Of Kubernetes, with which an archive is to be read. Earlier releases wrote that of the host's marker into it,
     which an upgrade through the API leaves behind; the standby among its files is what had served."""
     return at_least(contents.kubernetes, files.get(CONTROL_PLANE), files.get(_STANDBY))
+
+
+def encryption_in(files: Mapping[str, bytes]) -> Encryption | None:
+    """How the API server reads what it has stored encrypted, by an archive's files; None where nothing is."""
+    on_node = {f"/{name.removeprefix(HOST)}": content for name, content in files.items() if name.startswith(HOST)}
+    return encryption_of(files.get(_STANDBY), on_node)
+
+
+def lacking_in(parts: Iterable[Part]) -> str:
+    """What a recovery from this archive would need besides, a sentence; empty: nothing."""
+    return lacking(encryption_in({part.name: part.content for part in parts if isinstance(part.content, bytes)}))

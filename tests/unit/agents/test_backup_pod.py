@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from autarky.agents.backup import wiring
+from autarky.archive import Sealed
+from autarky.archive.contents import Contents, EtcdSeen
 from autarky.errors import AutarkyError, Refused, UserError
 from autarky.upkeep.backup import Unfit
 
@@ -33,3 +35,16 @@ def test_a_member_that_is_unfit_is_one_nodes_fault_and_another_may_be_tried(monk
 @pytest.mark.parametrize("error", [UserError("no such directory"), Refused("a rule", "seen", "go on"), OSError("disk")])
 def test_anything_else_would_be_said_again_elsewhere(monkeypatch, tmp_path: Path, error: AutarkyError) -> None:
     assert said(monkeypatch, tmp_path, error) == {"error": str(error)}
+
+
+def test_one_that_lacks_what_a_recovery_needs_says_so_and_no_more_than_a_kubelet_keeps() -> None:
+    etcd = EtcdSeen("3.6.16", "c1", 7, 4, 100)
+    contents = Contents("demo", "ca", "2026-11-26T00:00:00Z", "n1", "0.1", "v1.37.1", etcd)
+    sealed = Sealed(1000, "00" * 32)
+
+    def of(lacks: str) -> dict[str, object]:
+        return wiring._result(contents, "f" * 253, sealed, "2026-11-26T00:00:00Z", lacks)
+
+    assert "message" not in of("")
+    assert of("a file is in no backup")["message"] == "a file is in no backup"
+    assert len(json.dumps(of("x" * 4096))) < wiring.MOST_SAID

@@ -17,15 +17,23 @@ from autarky.archive.targets import Bucket
 from autarky.errors import Unreachable, UserError
 
 CONTENT = bytes(range(256)) * 40
+LIST = (
+    "<ListBucketResult><Name>bucket</Name><Prefix/><KeyCount>0</KeyCount><MaxKeys>1000</MaxKeys>"
+    "<IsTruncated>true</IsTruncated><NextContinuationToken>{}</NextContinuationToken></ListBucketResult>"
+)
+"""A page of nothing, and there is more."""
+ERROR = "<Error><Code>{}</Code><Message>It is not there.</Message></Error>"
 
 
 class Server(http.server.ThreadingHTTPServer):
     """says: the size by its answer to HEAD. longer: bytes that it sends beyond a range, shorter: that it leaves out.
-    pause: seconds before each hundred bytes. sent: how many it has sent."""
+    pause: seconds before each hundred bytes. sent: how many it has sent. missing: its code for what is not there.
+    asked: how often it was."""
 
     daemon_threads = True
     says, longer, shorter, pause = len(CONTENT), 0, 0, 0.0
-    sent = 0
+    sent = asked = 0
+    missing = "NoSuchKey"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -48,6 +56,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._answer(200, self.server.says)
 
     def do_GET(self) -> None:
+        self.server.asked += 1
+        if "list-type" in self.path:
+            self._say(200, LIST.format(self.server.asked))
+        elif self.path.endswith("/none"):
+            self._say(404, ERROR.format(self.server.missing))
+        else:
+            self._send()
+
+    def _say(self, status: int, text: str) -> None:
+        self._answer(status, len(text))
+        self.wfile.write(text.encode())
+
+    def _send(self) -> None:
         start, end = (int(word) for word in self.headers["Range"].removeprefix("bytes=").split("-"))
         content = CONTENT[start : end + 1].ljust(end + 1 - start, b"\0")
         content = content[: len(content) - self.server.shorter]
@@ -126,3 +147,27 @@ def test_of_more_than_was_written_no_more_is_read_back(bucket: S3, server: Serve
     assert digest(bucket, "x", len(CONTENT)) == digest(bucket, "x") == sha256(CONTENT).hexdigest()
     server.says = 10**13
     assert digest(bucket, "x", len(CONTENT)) != sha256(CONTENT).hexdigest()
+
+
+@pytest.mark.parametrize(("name", "there"), [("x", True), ("none", False)])
+def test_whether_a_file_is_there_is_one_question_though_its_lists_have_no_end(
+    bucket: S3, server: Server, name: str, there: bool
+) -> None:
+    """Before each backup it was asked for all names: 300,000 of them took half a GiB, and a page of nothing made it ask
+    for the next one, for hours."""
+    assert bucket.has(name) is there
+    assert server.asked == 1
+
+
+def test_a_bucket_that_is_not_there_is_named_before_anything_is_written(bucket: S3, server: Server) -> None:
+    server.missing = "NoSuchBucket"
+    with pytest.raises(Unreachable, match=r"bucket bucket at http://127.*: It is not there. \(NoSuchBucket\)"):
+        bucket.has("none")
+
+
+def test_one_that_sends_no_end_of_a_file_is_not_listened_to_where_it_is_only_asked_whether_it_is_there(
+    bucket: S3, server: Server
+) -> None:
+    server.longer = 600 << 20
+    assert bucket.has("x")
+    assert server.sent < 64 << 20

@@ -3,9 +3,11 @@
 import base64
 import hashlib
 import io
+import json
 import os
 import random
 import subprocess
+import tarfile
 
 import pyrage
 import pytest
@@ -41,6 +43,20 @@ def test_a_file_on_the_disk_is_streamed(tmp_path):
     content = os.urandom(3_000_000)
     (tmp_path / "big").write_bytes(content)
     assert all_of(sealed([Part("a", b"1"), Part("big", tmp_path / "big")])) == {"a": b"1", "big": content}
+
+
+def test_what_was_read_of_a_file_is_not_kept(monkeypatch):
+    """Of thousands it would be more than fits into memory."""
+    archive = sealed([Part(f"{number}", b"1") for number in range(9)])
+    made, real = [], tarfile.open
+
+    def opens(**named):
+        made.append(real(**named))
+        return made[-1]
+
+    monkeypatch.setattr(tarfile, "open", opens)
+    assert len(all_of(archive)) == 9
+    assert [len(vars(one)["members"]) for one in made] == [0]
 
 
 def test_each_recipient_opens_it_and_nobody_else():
@@ -187,3 +203,45 @@ def test_an_archive_with_its_manifest():
 def test_an_archive_that_is_not_what_it_says(parts, said):
     with pytest.raises(UserError, match=said):
         arrived(sealed(parts))
+
+
+def with_another(*path_and_value):
+    """A manifest in which one value is another."""
+    *path, last, value = path_and_value
+    found = json.loads(contents(a=b"1").written())
+    place = found
+    for key in path:
+        place = place[key]
+    place[last] = value
+    return json.dumps(found).encode()
+
+
+TEXTS = [("files", "a", "sha256"), ("etcd", "version"), ("etcd", "cluster"), ("ca",), ("cluster",), ("kubernetes",)]
+TEXTS += [("made",), ("node",), ("autarky",)]
+NUMBERS = [("files", "a", "size"), ("files", "a", "mode"), ("etcd", "keys"), ("etcd", "revision"), ("etcd", "size")]
+WRONG: dict[tuple[str, ...], list[object]] = {
+    **{path: [None, 1, True, [], {}] for path in TEXTS},
+    **{path: [None, "x", -1, 2**63, 0.5, True, float("inf")] for path in NUMBERS},
+    ("etcd", "members"): [None, "n1", [1], {"n1": 1}],
+    ("etcd", "quorum"): [None, 1, "true"],
+    ("form",): [True, 1.0, "1"],
+}
+
+
+@pytest.mark.parametrize(("path", "value"), [(path, value) for path, values in WRONG.items() for value in values])
+def test_a_value_of_another_type_is_said(path, value):
+    """Whoever seals an archive writes what he likes; nothing that reads it further on looks again."""
+    with pytest.raises(UserError, match=r"cannot be read|has form"):
+        read(with_another(*path, value))
+
+
+@pytest.mark.parametrize("cluster", ["", "g", "0x1", "-1", " 1", "1_0", "1" * 17])
+def test_an_id_of_etcd_that_is_none_is_said(cluster):
+    with pytest.raises(UserError, match="cannot be read"):
+        read(with_another("etcd", "cluster", cluster))
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"[]", b"null", b'{"form": 1, "files": []}'])
+def test_a_manifest_that_is_none_is_said(content):
+    with pytest.raises(UserError):
+        read(content)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
 from collections.abc import Callable
+from contextlib import chdir, closing
 from pathlib import Path
 
 import pytest
 
+from autarky.agents.backup.wiring import _name
 from autarky.archive import Directory
+from autarky.archive.targets import LEFT_SECONDS
+from autarky.control.backup.manifests.pods import LONGEST_SECONDS
 from autarky.errors import UserError
 
 
@@ -32,11 +38,12 @@ def listed(tmp_path: Path) -> list[str]:
 
 
 def test_what_is_written_is_there_and_only_for_root(target: Directory, tmp_path: Path) -> None:
-    assert target.names() == []
+    assert not target.has("a")
     with target.writing("a") as writer:
         writer.write(b"1")
-        assert target.names() == []
-    assert target.names() == ["a"]
+        assert not target.has("a")
+    assert target.has("a")
+    assert listed(tmp_path) == ["a"]
     assert (tmp_path / "backups/a").stat().st_mode & 0o777 == 0o600
     with target.reading("a") as reader:
         assert reader.read() == b"1"
@@ -59,6 +66,28 @@ def test_what_a_kill_has_left_is_removed(target: Directory, tmp_path: Path, left
         writer.write(b"1")
     assert (tmp_path / "backups/a").read_bytes() == b"1"
     assert sorted(listed(tmp_path)) == sorted(["a", *others])
+
+
+@pytest.mark.parametrize("kind", [".tar.gz.age", ".json"])
+def test_what_was_killed_under_another_name_is_removed_when_it_is_surely_nobodys(
+    target: Directory, tmp_path: Path, kind: str
+) -> None:
+    """Each attempt has a name of its own, so that no later one removed its part: the directory filled up."""
+    name = _name("demo", "nightly-20261126-030000", "2026-11-26T03:00:05Z").removesuffix(".tar.gz.age") + kind
+    (tmp_path / "backups").mkdir()
+    old, young = (tmp_path / "backups" / f".{name}.{digit * 16}.part" for digit in "12")
+    others = [tmp_path / "backups" / one for one in (name, f".mine{kind}.{'3' * 16}.part", f".{name}.part")]
+    for part in (old, young, *others):
+        part.touch()
+        age = LEFT_SECONDS - 60 if part == young else LEFT_SECONDS + 60
+        os.utime(part, (time.time() - age,) * 2)
+    with target.writing("a"):
+        pass
+    assert sorted(listed(tmp_path)) == sorted(["a", young.name, *(one.name for one in others)])
+
+
+def test_a_part_is_left_for_longer_than_a_pod_may_write() -> None:
+    assert LEFT_SECONDS > 2 * LONGEST_SECONDS
 
 
 def test_what_others_have_put_there_is_neither_written_to_nor_removed(target: Directory, tmp_path: Path) -> None:
@@ -128,6 +157,30 @@ def test_removing_twice_is_the_same_as_once(target: Directory) -> None:
         writer.write(b"1")
     target.remove("a")
     target.remove("a")
-    assert target.names() == []
+    assert not target.has("a")
     with pytest.raises(UserError, match="there is no file"), target.reading("a"):
+        pass
+
+
+def test_a_file_that_was_replaced_by_a_pipe_is_not_waited_for(target: Directory, tmp_path: Path) -> None:
+    """Whoever has the directory puts one there between the writing and the reading: nobody ever writes into it."""
+    (tmp_path / "backups").mkdir()
+    os.mkfifo(tmp_path / "backups/a")
+    with pytest.raises(UserError, match="backups/a is no regular file"), target.reading("a"):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["link", "directory", "socket"])
+def test_what_is_no_regular_file_is_not_read(target: Directory, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "backups").mkdir()
+    found = tmp_path / "backups/a"
+    if kind == "link":
+        found.symlink_to("/dev/zero")
+    elif kind == "directory":
+        found.mkdir()
+    else:
+        with closing(socket.socket(socket.AF_UNIX)) as listening, chdir(found.parent):
+            listening.bind("a")
+    assert not target.has("a")
+    with pytest.raises(UserError, match="backups/a is no regular file"), target.reading("a"):
         pass

@@ -13,13 +13,14 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from autarky import places
 from autarky.archive import Unlock, fresh_identity
 from autarky.archive.contents import CONTROL_PLANE
+from autarky.archive.sealing import Part
 from autarky.cli import backup as command
 from autarky.cli import backup_files
 from autarky.cli.main import main
@@ -32,7 +33,12 @@ from autarky.render.crds import API_VERSION
 from fakes.backed_up_host import BackedUpHost
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster
+from fakes.encrypting import archived, on_host
+from fakes.heard_progress import HeardProgress
 from fakes.kube import FakeKube
+
+if TYPE_CHECKING:
+    from autarky.phases.context import Context
 
 TEMPLATE = {
     "target": {"directory": "/srv/backups"},
@@ -268,6 +274,26 @@ def test_what_does_not_go_together_is_refused(kube: FakeKube, arguments: list[st
 # --- looking -------------------------------------------------------------------------------------------
 
 
+def test_they_are_listed_in_the_order_in_which_they_were_made(
+    kube: FakeKube, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the clocks said then."""
+    for number, days in enumerate((3, -365, 2, 20000, 1), 1):
+        one = complete(f"b{number}", days)
+        kube.put({**one, "status": {**one["status"], "revision": number}})
+    assert run("list", "-o", "json") == 0
+    found = [one["metadata"]["name"] for one in json.loads(capsys.readouterr().out)]
+    assert found == ["b1", "b2", "b3", "b4", "b5"]
+
+
+def test_one_from_the_future_does_not_cost_the_one_that_was_made_after_it(kube: FakeKube) -> None:
+    for number, days in enumerate((-365, 1), 1):
+        one = complete(f"b{number}", days)
+        kube.put({**one, "status": {**one["status"], "revision": number}})
+    assert run("prune", "--keep", "1", "--yes") == 0
+    assert removed(kube) == ["b1"]
+
+
 def test_one_is_shown_by_its_name(kube: FakeKube, capsys: pytest.CaptureFixture[str]) -> None:
     kube.put(complete("b", 1))
     assert run("show", "b") == 0
@@ -394,3 +420,30 @@ def test_it_says_the_version_that_etcd_has_of_the_control_plane_and_has_that(
     cluster["n1"].plane = "k8s:enc:x"
     assert bring(tmp_path / "c.age") == 0
     assert shown(tmp_path / "c.age")["kubernetes"] == "v1.37.1"
+
+
+# --- what a recovery would lack ------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("trials")
+@pytest.mark.parametrize("directory", ["/etc/keys", places.PKI])
+def test_a_file_that_the_api_server_needs_and_no_backup_has_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, directory: str
+) -> None:
+    async def files_of(_: object) -> list[Part]:
+        found = {**archived(on_host(directory)), f"host{places.PKI}/config.yaml": b"kind: x"}
+        return [Part(name, content) for name, content in found.items()]
+
+    monkeypatch.setattr("autarky.upkeep.backup.files_of", files_of)
+    assert bring(tmp_path / "b.age") == 0
+    lacks = "encrypted with /etc/keys/config.yaml, which is in no backup" in capsys.readouterr().err
+    assert lacks == (directory != places.PKI)
+
+
+def test_so_does_the_command_that_waits_for_the_pod(kube: FakeKube) -> None:
+    one, heard = complete("b", 0), HeardProgress()
+    status = {"node": "n1", "size": 10, "keys": 4, "message": "a file is in no backup"}
+    kube.put({**one, "status": {**one["status"], **status}})
+    context = SimpleNamespace(kube=lambda: kube, clock=LoopClock())
+    asyncio.run(command._complete(cast("Context", context), "b", heard))
+    assert heard.notes[-1] == "a file is in no backup"

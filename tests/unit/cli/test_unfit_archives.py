@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
+from random import Random
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -19,6 +20,7 @@ from autarky.archive.contents import CLUSTER_FILE
 from autarky.archive.keeping import keep
 from autarky.archive.sealing import Part
 from autarky.cli import backup_files, recover, restore
+from autarky.cli.main import main
 from autarky.config import dump, loads
 from autarky.control.cluster_file.decide.records import Record
 from autarky.errors import AutarkyError, Refused, UserError
@@ -28,20 +30,26 @@ from autarky.model.files import File
 from autarky.model.fingerprint import fingerprint
 from autarky.model.versions import Version
 from autarky.payload import default_version, known_etcd_versions, known_versions, load_release
+from autarky.phases.recovery.encryption import PutEncryption, TakeEncryption
 from autarky.phases.recovery.machines import TakeRoots
 from autarky.pki import PkiStore
 from autarky.pki.issue import Pair, issue_ca
 from autarky.pki.keys import new_key
 from autarky.render import cluster_record
-from autarky.upkeep.backup import Marker, Snapshot, Taken, archive_of
+from autarky.upkeep.backup import Marker, Snapshot, Taken, archive_of, encryption_in
 from fakes.clusters import facts_of
+from fakes.encrypting import archived
+from fakes.heard_progress import HeardProgress
 from fakes.host import FakeHost
 
 if TYPE_CHECKING:
+    from autarky.engine.phase import Phase
     from autarky.phases.context import Context
 
 IDENTITY, RECIPIENT = fresh_identity()
 KEYS = 4
+PLACES = 100
+NOT_OPENED = "damaged|does not open"
 pytestmark = pytest.mark.looptime
 
 
@@ -108,6 +116,7 @@ def sealed(demo: Cluster, tmp_path: Path) -> Callable[..., Path]:
         kubernetes: str = "",
         keys: int = KEYS,
         revision: int = 7,
+        beside: Mapping[str, bytes] = MappingProxyType({}),
     ) -> Path:
         content = b"a database"
         local = tmp_path / "snapshot.db"
@@ -117,6 +126,7 @@ def sealed(demo: Cluster, tmp_path: Path) -> Callable[..., Path]:
         snapshot = Snapshot(local, taken, intact(local), Tried(revision, keys))
         roots = {"ca.crt": ca, "ca.key": KEYS_OF[ca] if key is None else key, "sa.key": KEYS_OF[ca]}
         files = [Part(f"host/etc/kubernetes/pki/{one}", content) for one, content in roots.items() if content]
+        files += [Part(name, content) for name, content in beside.items()]
         record = cluster_record.record(dump(demo), b"{}", None)
         cluster = {CLUSTER_FILE: record}
         contents, parts = archive_of(marker, snapshot, files, made="now", autarky="0.1", cluster=cluster)
@@ -134,7 +144,17 @@ async def restored(demo: Cluster, archive: Path) -> None:
 
 async def recovered(demo: Cluster, archive: Path) -> None:
     """With the cluster file that is in it."""
-    await recover._recover(None, archive, Unlock((IDENTITY,)), "plain", dry_run=False)
+    await recovered_by(None, archive)
+
+
+async def recovered_by(file: Path | None, archive: Path) -> None:
+    opened = await recover._opened(file, archive, Unlock((IDENTITY,)), archive.with_name("snapshot.db"), "plain")
+    await recover._bring_up(opened, "plain", dry_run=False)
+
+
+async def verified(demo: Cluster, archive: Path) -> None:
+    """As a file whose name says nothing."""
+    await backup_files.verify(archive, Unlock((IDENTITY,)), HeardProgress())
 
 
 BOTH = pytest.mark.parametrize("command", [restored, recovered])
@@ -166,13 +186,81 @@ async def test_one_of_another_ca_is_refused(
     await refused(restored, hosts, demo, sealed(ca=OTHER_CA), Refused, said)
 
 
-@BOTH
+@pytest.mark.parametrize("command", [restored, recovered, verified])
 @pytest.mark.parametrize("key", [b"", OTHER.key, b"nonsense"], ids=["none", "another", "nonsense"])
 async def test_one_without_the_key_of_the_ca_is_refused(
     hosts: dict[str, FakeHost], demo: Cluster, sealed: Callable[..., Path], command: Any, key: bytes
 ) -> None:
     """Who knows a recipient can seal an archive, and the CA's fingerprint is in every kubeconfig."""
     await refused(command, hosts, demo, sealed(key=key), Refused, "it may be made by anybody who knows a recipient")
+
+
+async def test_one_of_another_ca_under_the_clusters_name_is_no_good_one(
+    hosts: dict[str, FakeHost], demo: Cluster, sealed: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything in it is what it says: somebody has put his own in place of the cluster's."""
+    monkeypatch.setattr(backup_files, "_tried", lambda *_: pytest.fail("an etcd was started from it"))
+    said = f"fingerprint {fingerprint(CA)}.*anybody who knows a recipient"
+    await refused(verified, hosts, demo, sealed(ca=OTHER_CA), Refused, said)
+
+
+async def heard(archive: Path, cluster: str | None = None) -> str:
+    progress = HeardProgress()
+    await backup_files.verify(archive, Unlock((IDENTITY,)), progress, cluster=cluster)
+    return "\n".join(progress.notes)
+
+
+async def test_verify_says_whose_it_is_and_by_which_ca(
+    hosts: dict[str, FakeHost], demo: Cluster, sealed: Callable[..., Path]
+) -> None:
+    found = await heard(sealed())
+    assert f"it is of cluster demo with the CA {fingerprint(CA)}, made now on n1" in found
+    assert "does not know the CA" not in found
+
+
+@pytest.mark.parametrize("name", ["other", "../clusters/demo", "", "/", "demo\0"])
+async def test_and_that_a_person_has_to_compare_the_ca_of_a_cluster_that_is_not_known_here(
+    hosts: dict[str, FakeHost], demo: Cluster, sealed: Callable[..., Path], name: str
+) -> None:
+    archive = sealed(name=name, ca=OTHER_CA)
+    found = await heard(archive)
+    assert f"with the CA {fingerprint(OTHER_CA)}" in found
+    assert f"this machine does not know the CA of cluster {name}" in found
+    assert "openssl x509 -outform DER" in found
+    with pytest.raises(Refused, match="anybody who knows a recipient"):
+        await heard(archive, cluster="demo")
+
+
+@pytest.fixture
+def identity(tmp_path: Path) -> str:
+    (tmp_path / "identity").write_text(IDENTITY)
+    return str(tmp_path / "identity")
+
+
+def test_a_file_is_verified_as_one_of_the_cluster_that_is_named(
+    hosts: dict[str, FakeHost], demo: Cluster, sealed: Callable[..., Path], tmp_path: Path, identity: str
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(json.dumps(dump(demo)))
+    archive = str(sealed(name="other", ca=OTHER_CA))
+    asked = ["backup", "verify", archive, "-i", identity]
+    assert main(asked) == 0
+    assert main([*asked, "-f", str(tmp_path / "cluster.yaml")]) == Refused.exit_code
+
+
+def test_before_new_machines_are_touched_a_person_sees_whose_ca_they_get(
+    hosts: dict[str, FakeHost], sealed: Callable[..., Path], identity: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where no state directory knows it, nobody else can say that the archive is the cluster's."""
+    main(["recover", "--from", str(sealed(ca=OTHER_CA)), "-i", identity])
+    asked = capsys.readouterr().err.partition("cannot ask without a terminal: ")[2]
+    assert f"Bring up cluster demo with the CA {fingerprint(OTHER_CA)}, made now on n1?" in asked
+    assert "compare the fingerprint" in asked
+
+
+async def test_what_was_opened_shows_no_key(demo: Cluster, hosts: object, sealed: Callable[..., Path]) -> None:
+    archive = sealed()
+    opened = await recover._opened(None, archive, Unlock((IDENTITY,)), archive.with_name("snapshot.db"), "plain")
+    assert "PRIVATE KEY" not in repr(opened)
 
 
 async def test_one_whose_name_is_another_than_that_of_the_file_is_refused(
@@ -191,6 +279,24 @@ async def test_where_this_machine_knows_another_cluster_of_that_name_its_cas_sta
     with pytest.raises(UserError, match="has another cluster named demo"):
         await TakeRoots(roots, Record({}, {}), File("begun", b"")).plan(context)
     assert (store.directory / "ca.crt").read_bytes() == CA
+
+
+@pytest.mark.parametrize("beside", [{}, archived()], ids=["nothing", "a Secret"])
+async def test_what_it_needs_to_read_what_is_encrypted_goes_to_the_phases(
+    hosts: dict[str, FakeHost],
+    sealed: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    beside: Mapping[str, bytes],
+) -> None:
+    given: list[object] = []
+
+    async def bring_up(*_: object, phases: Sequence[Phase[Context]], **__: object) -> None:
+        given.extend(phase.encryption for phase in phases if isinstance(phase, TakeEncryption | PutEncryption))
+
+    monkeypatch.setattr("autarky.cli.up.bring_up", bring_up)
+    await recovered_by(None, sealed(beside=beside))
+    assert given == [encryption_in(beside)] * 2
+    assert (given[0] is not None) == bool(beside)
 
 
 @BOTH
@@ -257,12 +363,12 @@ async def test_a_file_for_new_machines_must_name_the_version_that_has_written_th
     file.write_text(json.dumps(dump(demo)))
     archive = sealed(kubernetes=str(another(demo)))
     with pytest.raises(Refused, match="the backup was made with Kubernetes") as found:
-        await recover._recover(file, archive, Unlock((IDENTITY,)), "plain", dry_run=False)
+        await recovered_by(file, archive)
     bare = str(another(demo)).removeprefix("v")
     assert f'write kubernetesVersion: "{bare}" in the file' in str(found.value)
     file.write_text(json.dumps(dump(replace(demo, kubernetes_version=another(demo)))))
     with pytest.raises(Reached):
-        await recover._recover(file, archive, Unlock((IDENTITY,)), "plain", dry_run=False)
+        await recovered_by(file, archive)
 
 
 @BOTH
@@ -274,13 +380,26 @@ async def test_one_in_which_an_etcd_finds_something_else_than_it_had_is_refused(
 
 
 @BOTH
-async def test_one_that_is_damaged_is_refused(
+async def test_one_that_is_damaged_at_any_place_is_refused(
     hosts: dict[str, FakeHost], demo: Cluster, sealed: Callable[..., Path], command: Any
 ) -> None:
+    """By the file beside it that says its digest, and by itself where that is not there."""
     archive = sealed()
-    content = bytearray(archive.read_bytes())
-    content[len(content) // 2] ^= 1
-    archive.write_bytes(content)
-    await refused(command, hosts, demo, archive, UserError, "is not what .* says")
+    damaged = damaged_at_places(archive.read_bytes())
+    for content in damaged:
+        archive.write_bytes(content)
+        await refused(command, hosts, demo, archive, UserError, "is not what .* says")
     archive.with_name("b.json").unlink()
-    await refused(command, hosts, demo, archive, UserError, "damaged")
+    for content in damaged:
+        archive.write_bytes(content)
+        await refused(command, hosts, demo, archive, UserError, NOT_OPENED)
+
+
+def damaged_at_places(intact: bytes) -> list[bytes]:
+    """All over it: by turns a bit is another one, and the rest is missing."""
+    random, share = Random(PLACES), len(intact) / PLACES  # noqa: S311 # no secret
+    positions = [int((number + random.random()) * share) for number in range(PLACES)]
+    return [
+        intact[:at] if number % 2 else intact[:at] + bytes([intact[at] ^ 1 << random.randrange(8)]) + intact[at + 1 :]
+        for number, at in enumerate(positions)
+    ]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autarky.archive.contents import CONTROL_PLANE, Contents, read
+from autarky.archive.contents import CONTROL_PLANE, MOST_BESIDES, Contents, read
 from autarky.archive.sealing import Part
 from autarky.control.backup.decide.written_by import comes_up_with, excerpt
-from autarky.errors import Refused
+from autarky.errors import Refused, UserError
 from autarky.etcd.snapshots import Intact, Tried
 from autarky.upkeep import backup
 from autarky.upkeep.backup import Marker, Snapshot, Taken, Unfit, archive_of, snapshot_taken
@@ -37,6 +37,13 @@ def contents_of(
     )
     assert isinstance(manifest.content, bytes)
     return read(manifest.content)
+
+
+async def test_files_that_nobody_would_read_again_make_no_backup() -> None:
+    found = await taken(BackedUpHost("n1", quorum=700, own=700))
+    with pytest.raises(UserError, match=r"bytes besides the snapshot(.|\n)*move what is none of autarky's out of"):
+        contents_of(found, revision=700, standby=bytes(MOST_BESIDES + 1))
+    assert contents_of(found, revision=700, standby=bytes(MOST_BESIDES)).etcd.revision == 700
 
 
 async def test_a_member_that_reaches_the_quorum_is_backed_up_with_all_that_the_quorum_had() -> None:
@@ -72,6 +79,17 @@ async def test_while_members_differ_none_is_made_of_any() -> None:
 async def test_another_alarm_is_no_obstacle() -> None:
     """A database that is full is a reason to have a backup."""
     assert (await taken(BackedUpHost("n1", alarms=[1]))).least == 500
+
+
+async def test_of_a_full_etcd_its_manifest_says_so() -> None:
+    """Also without a quorum; where there is no alarm, an earlier release reads it as well."""
+    for host in (BackedUpHost("n1", alarms=[1]), BackedUpHost("n1", quorum=None, own=500, alarms=[1])):
+        found = contents_of(await taken(host, without_quorum=host.quorum is None), revision=500)
+        assert found.etcd.alarms == ("NOSPACE",)
+        assert json.loads(found.written())["etcd"]["alarms"] == ["NOSPACE"]
+    without = contents_of(await taken(BackedUpHost("n1")), revision=500)
+    assert without.etcd.alarms == ()
+    assert "alarms" not in json.loads(without.written())["etcd"]
 
 
 async def test_a_snapshot_that_is_older_than_what_the_quorum_had_before_counts_not() -> None:

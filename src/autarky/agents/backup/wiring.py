@@ -13,13 +13,14 @@ import secrets
 import signal
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from autarky import __version__, places
+from autarky.agents.backup.dealing import deal
 from autarky.agents.log import logger
 from autarky.archive import Directory, Lock, Sealed, Target, check_lock
 from autarky.archive.contents import CLUSTER_FILE, CONTROL_PLANE, Contents
@@ -36,6 +37,8 @@ from autarky.upkeep.patience import seconds_for
 
 MOST_SAID = 3500
 """Characters: a kubelet keeps 4096 bytes of what a container says at its end."""
+_MOST_LACKING = 1000
+"""Characters, beside the result."""
 
 
 def run(request: str, said: Path) -> int:
@@ -65,12 +68,26 @@ async def _until_told_to_stop(asked: Mapping[str, Any], tell: Any) -> Mapping[st
 
 
 async def _remove(asked: Mapping[str, Any], tell: Any) -> Mapping[str, Any]:
-    target = _target(asked["target"])
     file = asked["file"]
-    for name in (description(file), file):
-        await asyncio.to_thread(target.remove, name)
+
+    def removed(target: Target) -> None:
+        _refuse_another_disk(target, file, asked.get("beside", ()))
+        for name in (description(file), file):
+            target.remove(name)
+
+    await deal(_target(asked["target"]), removed)
     tell(f"{file} is removed")
     return {}
+
+
+def _refuse_another_disk(target: Target, file: str, beside: Sequence[str]) -> None:
+    """UserError where nothing is there that should be, rather than the archive is gone: it would be kept forever."""
+    if beside and not any(target.has(one) for one in (file, *beside)):
+        raise UserError(
+            f"{target.place} has neither {file} nor any of {len(beside)} other archives that Backups name: its disk may"
+            " not be mounted",
+            fix="mount it; if the archive is really gone, delete the Backup, which removes no file",
+        )
 
 
 async def _make(asked: Mapping[str, Any], tell: Any) -> Mapping[str, Any]:
@@ -81,7 +98,7 @@ async def _make(asked: Mapping[str, Any], tell: Any) -> Mapping[str, Any]:
     marker = backup.marker_of(Path(places.NODE_MARKER).read_bytes())
     made = _now()
     file = _name(marker.cluster, asked["backup"], made)
-    await asyncio.to_thread(target.names)  # whether the target is there at all
+    await deal(target, lambda it: it.has(file))  # whether the target is there at all
     with flushed(Path(places.HOST_ROOT, "scratch")):
         async with backup.snapshot_taken(host, "backup", backup.TRIED_HERE, tell) as taken:
             snapshot = await _proved(taken, tell)
@@ -95,9 +112,9 @@ async def _make(asked: Mapping[str, Any], tell: Any) -> Mapping[str, Any]:
             )
             size = sum(one.size for one in contents.files.values())
             tell(f"sealing {size:,} bytes for {len(lock.recipients)} recipients")
-            sealed, verified = await asyncio.to_thread(keep, target, file, contents, parts, lock, _now)
+            sealed, verified = await deal(target, lambda it: keep(it, file, contents, parts, lock, _now))
     tell(f"{file}: {sealed.size:,} bytes, {contents.etcd.keys:,} keys, verified")
-    return _result(contents, file, sealed, verified)
+    return _result(contents, file, sealed, verified, backup.lacking_in(parts))
 
 
 async def _proved(taken: backup.Taken, tell: Any) -> backup.Snapshot:
@@ -117,9 +134,10 @@ def _name(cluster: str, backup: str, made: str) -> str:
     return f"{cluster}-{backup}-{made.replace(':', '').replace('-', '')}-{secrets.token_hex(3)}.tar.gz.age"
 
 
-def _result(contents: Contents, file: str, sealed: Sealed, verified: str) -> dict[str, Any]:
-    """Fields of the Backup's status."""
+def _result(contents: Contents, file: str, sealed: Sealed, verified: str, lacks: str) -> dict[str, Any]:
+    """Fields of the Backup's status. lacks: what a recovery would need besides."""
     return {
+        **({"message": lacks[:_MOST_LACKING]} if lacks else {}),
         "file": file,
         "size": sealed.size,
         "sha256": sealed.sha256,

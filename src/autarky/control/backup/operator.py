@@ -7,7 +7,6 @@ none. Deleting a Backup removes no archive.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +17,8 @@ from typing import Any, ClassVar
 from prometheus_client import Gauge
 
 from autarky.control.backup.decide import schedule as schedules
-from autarky.control.backup.decide.schedule import Schedule, made_of, phase_of, since_1970
+from autarky.control.backup.decide import seen
+from autarky.control.backup.decide.schedule import Made, Schedule, made_of, phase_of, since_1970
 from autarky.control.backup.decide.step import (
     AGAIN_SECONDS,
     MOST_ATTEMPTS,
@@ -32,14 +32,14 @@ from autarky.control.backup.decide.step import (
     Step,
     Verb,
     Wait,
-    Worker,
     step,
 )
+from autarky.control.backup.decide.turns import in_turn
 from autarky.control.backup.manifests import definitions, pods
 from autarky.control.base.controller import ClusterController
 from autarky.control.base.operator_view import View, current
 from autarky.control.certificates.decide import stamp
-from autarky.control.common.pods import has_ended, is_mirror
+from autarky.control.common.pods import is_mirror
 from autarky.control.common.shapes import node_is_ready
 from autarky.errors import Conflict
 from autarky.model.components import OPERATOR
@@ -51,6 +51,7 @@ from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
 VERIFIED = Gauge(
     "autarky_backup_last_verified_timestamp_seconds", "When the newest complete backup was verified", ["schedule"]
 )
+WORKING = {Phase.RUNNING: Verb.MAKE, Phase.REMOVING: Verb.REMOVE}
 LOOK_SECONDS = 20.0
 """While a pod works: whether its node still answers changes without an event."""
 
@@ -67,6 +68,8 @@ class Backups(ClusterController):
     """Backup → its version before the last change of its status: while the live copy shows that one, it is behind."""
     _first_seen: dict[str, float] = field(default_factory=dict, init=False)
     """Pod, by its uid → when, on the monotonic clock."""
+    _queue: list[str] = field(default_factory=list, init=False)
+    """Those that could have a pod, whoever is next first."""
 
     async def reconcile(self) -> float | None:
         view = self.view
@@ -79,27 +82,39 @@ class Backups(ClusterController):
         busy = {name for name, pod in workers.items() if pod is not None} | self._at_work(objects)
         there = {pod["metadata"]["uid"] for pod in workers.values() if pod is not None}
         self._first_seen = {uid: at for uid, at in self._first_seen.items() if uid in there}
-        nodes = _nodes(view, objects)
-        await self.each(objects, lambda obj: self._one(obj, workers[obj["metadata"]["name"]], nodes, busy))
+        nodes = _nodes(view, objects, self.clock.time())
+        self._queue = in_turn(self._queue, self._waiting([obj for obj in objects if not workers[_name(obj)]], nodes))
+        objects.sort(key=lambda obj: self._queue.index(_name(obj)) if _name(obj) in self._queue else -1)
+        await self.each(objects, lambda obj: self._one(obj, workers[_name(obj)], nodes, busy))
         if busy:
             return LOOK_SECONDS
         waits = any(phase_of(obj) is Phase.NOT_REMOVED for obj in objects)
         return AGAIN_SECONDS / 4 if waits else None
 
+    def _waiting(self, objects: Sequence[Object], nodes: Nodes) -> list[Asked]:
+        """Those that would have a pod if nobody else did. One that is malformed is reported where it is acted on."""
+        found: list[Asked] = []
+        for obj in objects:
+            with suppress(KeyError, TypeError, ValueError):
+                found.append(seen.asked_of(obj, self.clock.time()))
+        return [one for one in found if isinstance(step(one, None, nodes, busy=False), Start)]
+
     def _at_work(self, objects: Sequence[Object]) -> set[str]:
         """Also those whose pod the live copy does not show yet."""
         versions = {obj["metadata"]["name"]: obj["metadata"]["resourceVersion"] for obj in objects}
         self._changed = {name: old for name, old in self._changed.items() if versions.get(name) == old}
-        working = (Phase.RUNNING, Phase.REMOVING)
-        at_work = (obj for obj in objects if phase_of(obj) in working and not _waits(obj))
+        at_work = (obj for obj in objects if phase_of(obj) in WORKING and not seen.waits(obj))
         return {*self._changed, *(obj["metadata"]["name"] for obj in at_work)}
 
     async def _one(self, obj: Object, pod: Object | None, nodes: Nodes, busy: set[str]) -> None:
         name = obj["metadata"]["name"]
         if name in self._changed:
             return  # what would be decided has been decided already
-        worker = None if pod is None else _worker(pod, self._age(pod))
-        found = step(_asked(obj, self.clock.time()), worker, nodes, busy=bool(busy - {name}))
+        worker = None if pod is None else seen.worker_of(pod, self._age(pod))
+        asked = seen.asked_of(obj, self.clock.time())
+        if pod is None and asked.phase in WORKING and await self._is_there(obj, WORKING[asked.phase], asked.attempt):
+            return  # the live copy of the pods is behind
+        found = step(asked, worker, nodes, busy=bool(busy - {name}), ahead=name in self._queue[1:])
         if isinstance(found, Start):
             if busy - {name}:
                 return  # it has waited for its node, and waits for its turn now
@@ -115,8 +130,6 @@ class Backups(ClusterController):
         name = obj["metadata"]["name"]
         match found:
             case Start(verb, node, attempt):
-                if attempt > 1 and await self._is_there(obj, verb, attempt - 1):
-                    return  # the live copy of the pods is behind
                 phase = Phase.RUNNING if verb is Verb.MAKE else Phase.REMOVING
                 status = {
                     "phase": phase.value,
@@ -162,7 +175,8 @@ class Backups(ClusterController):
 
     async def _create(self, obj: Object, verb: Verb, node: str, attempt: int) -> None:
         image = _own_image(self.view)
-        wanted = pods.pod(obj, verb.value, node, attempt, image=image, plane=self.view.control_plane)
+        beside = seen.beside(obj, self.view.backups.items.values()) if verb is Verb.REMOVE else []
+        wanted = pods.pod(obj, verb.value, node, attempt, image=image, plane=self.view.control_plane, beside=beside)
         with suppress(Conflict):  # it is there already: this is done again after a crash
             await self.kube.create(wanted)
 
@@ -208,18 +222,19 @@ class Schedules(ClusterController):
         name, wanted = obj["metadata"]["name"], _schedule(obj)
         own = [one for one in self.view.backups.items.values() if _label(one, definitions.OF_SCHEDULE) == name]
         made = [made_of(one) for one in own]
-        last = _newest(own)
-        message = _lateness(wanted, obj, last, now)
-        if message:
+        lateness = schedules.lateness(wanted, made, since_1970(obj["metadata"]["creationTimestamp"]), now)
+        message = "; ".join(filter(None, (lateness, schedules.from_the_future(made, now))))
+        if lateness:
             late.append(f"{name}: {message}")
-        await self._say(obj, last, message)
+        await self._say(obj, _newest(own, made, now), message, now)
         for one in schedules.outlived(wanted, made, now):
             await self.kube.patch(API_VERSION, definitions.BACKUP, one, {"spec": {"state": definitions.REMOVED}})
             self.tell(f"{one} has outlived its use", name)
         due = schedules.due_in(wanted, made, now)
         if due != 0:
             return due
-        pause, since = schedules.pause_after(wanted, made), self.clock.monotonic() - self._asked.get(name, -math.inf)
+        pause = schedules.pause_after(wanted, made, now)
+        since = self.clock.monotonic() - self._asked.get(name, -math.inf)
         if since < pause:
             return pause - since  # whatever the clocks say: this one is behind that of the API server
         self._asked[name] = self.clock.monotonic()
@@ -233,17 +248,17 @@ class Schedules(ClusterController):
         self._measured &= there
 
     async def _ask(self, name: str, obj: Object, now: float) -> None:
-        when = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
-        asked = definitions.backup(f"{name}-{when}", obj["spec"]["template"], name)
+        there = {_name(one) for one in self.view.backups.items.values()}
+        asked = definitions.backup(schedules.free_name(name, now, there), obj["spec"]["template"], name)
         try:
             await self.kube.create(asked)
         except Conflict:
-            return  # within the same second
+            return  # another operator has just asked, and the live copy is behind
         self.tell(f"{asked['metadata']['name']} is asked for", name)
 
-    async def _say(self, obj: Object, last: Object | None, message: str) -> None:
+    async def _say(self, obj: Object, last: Object | None, message: str, now: float) -> None:
         name = obj["metadata"]["name"]
-        verified = None if last is None else last["status"].get("verified")
+        verified = None if last is None else _verified(last, now)
         self._measured.add(name)
         VERIFIED.labels(name).set(0 if verified is None else since_1970(verified))
         status = {"message": message}
@@ -255,25 +270,6 @@ class Schedules(ClusterController):
 
 
 # --- what is seen --------------------------------------------------------------------------------------
-
-
-def _asked(obj: Object, now: float) -> Asked:
-    spec, status = obj["spec"], obj.get("status") or {}
-    return Asked(
-        name=obj["metadata"]["name"],
-        phase=phase_of(obj),
-        kept=spec.get("state", definitions.KEPT) == definitions.KEPT,
-        on=spec.get("node"),
-        local="s3" not in spec["target"],
-        node=status.get("node"),
-        attempt=int(status.get("attempt") or 0),
-        idle=0.0 if "started" not in status else abs(now - since_1970(status["started"])),
-    )
-
-
-def _waits(obj: Object) -> bool:
-    """Its pod is gone, and it says what it waits for: nothing works for it."""
-    return bool((obj.get("status") or {}).get("message"))
 
 
 def _pods(view: View) -> list[Object]:
@@ -293,40 +289,13 @@ def _pod_of(obj: Object, view: View) -> Object | None:
     return next((found[name] for name in names if name in found), None)
 
 
-def _worker(pod: Object, age: float) -> Worker:
-    meta, status = pod["metadata"], pod.get("status") or {}
-    containers = status.get("containerStatuses") or [{}]
-    state = containers[0].get("state") or {}
-    phase = status.get("phase")
-    ended = has_ended(pod)
-    waiting = state.get("waiting") or {}
-    return Worker(
-        verb=Verb(meta["labels"][pods.VERB]),
-        node=pod["spec"]["nodeName"],
-        ended=ended,
-        said=_said((state.get("terminated") or {}).get("message"), phase) if ended else None,
-        running=phase == "Running",
-        age=age,
-        stuck=": ".join(str(waiting[key])[:300] for key in ("reason", "message") if waiting.get(key)),
-    )
-
-
-def _said(message: str | None, phase: str | None) -> Mapping[str, Any] | None:
-    """None unless it is an object; one that ended well says something."""
-    try:
-        found = json.loads(message or "")
-    except ValueError:
-        return None
-    if not isinstance(found, dict) or (phase == "Failed" and "error" not in found):
-        return None
-    return found
-
-
-def _nodes(view: View, backups: Sequence[Object]) -> Nodes:
+def _nodes(view: View, backups: Sequence[Object], now: float) -> Nodes:
     """Able are Ready control nodes whose member votes, and of which nothing is said that keeps it from being well,
     unless that is said of all. First those that made one the longest ago: archives in their directories are then not
     all on one disk."""
-    last = {(obj.get("status") or {}).get("node"): _created(obj) for obj in backups}
+    node_of = {obj["metadata"]["name"]: (obj.get("status") or {}).get("node") for obj in backups}
+    made = schedules.oldest_first([made_of(obj) for obj in backups], now)
+    last = {node_of[one.name]: turn for turn, one in enumerate(made, 1)}
     members = {obj["metadata"]["name"]: obj.get("status") or {} for obj in view.etcd_members.items.values()}
     voting = {name for name, one in members.items() if one.get("phase") == MemberPhase.MEMBER.value}
     ready = {
@@ -338,7 +307,7 @@ def _nodes(view: View, backups: Sequence[Object]) -> Nodes:
     able = [name for name in able if not members.get(name, {}).get("message")] or able
     there = {name for _, name in view.nodes.items}
     silent = {name for (_, name), node in view.nodes.items.items() if node_is_ready(node) is None}
-    return Nodes(sorted(able, key=lambda name: (last.get(name, ("", "")), name)), silent, there)
+    return Nodes(sorted(able, key=lambda name: (last.get(name, 0), name)), silent, there)
 
 
 def _grace(pod: Object, view: View) -> int | None:
@@ -363,18 +332,16 @@ def _schedule(obj: Object) -> Schedule:
     )
 
 
-def _newest(backups: Sequence[Object]) -> Object | None:
-    complete = [one for one in backups if phase_of(one) is Phase.COMPLETE]
-    return max(complete, key=_created, default=None)
+def _newest(own: Sequence[Object], made: Sequence[Made], now: float) -> Object | None:
+    last = schedules.last_complete(made, now)
+    return next((obj for obj in own if last is not None and obj["metadata"]["name"] == last.name), None)
 
 
-def _lateness(wanted: Schedule, obj: Object, last: Object | None, now: float) -> str:
-    """A sentence that has no running time in it."""
-    when = None if last is None else since_1970(last["metadata"]["creationTimestamp"])
-    if wanted.paused or not schedules.overdue(wanted, when, since_1970(obj["metadata"]["creationTimestamp"]), now):
-        return ""
-    newest = "there is no complete backup" if last is None else f"the last one is {last['metadata']['name']}"
-    return f"backups are overdue: {newest}"
+def _verified(backup: Object, now: float) -> str | None:
+    """When, by the clock of its node; where that was ahead, when it was asked for."""
+    verified: str | None = backup["status"].get("verified")
+    ahead = verified is not None and schedules.is_ahead(since_1970(verified), now)
+    return str(backup["metadata"]["creationTimestamp"]) if ahead else verified
 
 
 def _label(obj: Object, name: str) -> str | None:
@@ -383,4 +350,8 @@ def _label(obj: Object, name: str) -> str | None:
 
 
 def _created(obj: Object) -> tuple[str, str]:
-    return str(obj["metadata"]["creationTimestamp"]), str(obj["metadata"]["name"])
+    return str(obj["metadata"]["creationTimestamp"]), _name(obj)
+
+
+def _name(obj: Object) -> str:
+    return str(obj["metadata"]["name"])

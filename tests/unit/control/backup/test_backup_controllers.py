@@ -257,6 +257,27 @@ async def test_an_archive_is_removed_when_it_is_asked_for_and_then_the_object(wo
         assert await workers(world) == []
 
 
+async def test_a_pod_that_removes_an_archive_knows_which_others_should_be_beside_it(world: World) -> None:
+    """None of them is where the disk is not mounted."""
+    elsewhere = {**TEMPLATE, "target": {"directory": "/mnt/b"}}
+    for name, node, phase, state, template in (
+        ("a", "n2", "Complete", definitions.REMOVED, TEMPLATE),
+        ("b", "n2", "Complete", definitions.KEPT, TEMPLATE),
+        ("c", "n1", "Complete", definitions.KEPT, TEMPLATE),
+        ("d", "n2", "Failed", definitions.KEPT, TEMPLATE),
+        ("e", "n2", "Complete", definitions.REMOVED, TEMPLATE),
+        ("f", "n2", "Complete", definitions.KEPT, elsewhere),
+    ):
+        one = definitions.backup(name, template)
+        one["spec"]["state"] = state
+        world.kube.put({**one, "status": {"phase": phase, "file": f"{name}.tar.gz.age", "node": node, "attempt": 1}})
+    async with running(world) as (backups, _):
+        await passes(backups)
+        (pod,) = await workers(world)
+        asked = json.loads(pod["spec"]["containers"][0]["env"][0]["value"])
+        assert (asked["file"], asked["beside"]) == ("a.tar.gz.age", ["b.tar.gz.age"])
+
+
 async def test_when_the_object_is_deleted_its_pod_ends_and_nothing_is_removed(world: World) -> None:
     world.kube.put(definitions.backup("b", TEMPLATE))
     async with running(world) as (backups, _):

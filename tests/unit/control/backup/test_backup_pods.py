@@ -9,14 +9,14 @@ import pytest
 from autarky.control.backup.manifests import definitions, pods
 from autarky.ports import Object
 
-PLANE = {"spec": {"version": "v1.37.1"}, "status": {"nodes": ["many"]}}
+PLANE: Object = {"spec": {"version": "v1.37.1"}, "status": {"nodes": ["many"]}}
 
 
-def made(**target: object) -> Object:
+def made(plane: Object | None = PLANE, **target: object) -> Object:
     spec = {"target": target, "encryption": {"recipients": ["age1x"]}}
     backup = definitions.backup("b", spec)
     backup["metadata"]["uid"] = "0f3a"
-    return pods.pod(backup, "make", "n1", 1, image="registry.example/autarky:1", plane=PLANE)
+    return pods.pod(backup, "make", "n1", 1, image="registry.example/autarky:1", plane=plane)
 
 
 def paths(pod: Object) -> dict[str, bool]:
@@ -55,6 +55,31 @@ def test_credentials_are_mounted_and_in_no_environment() -> None:
     assert "mine" in [one["secret"]["secretName"] for one in pod["spec"]["volumes"] if "secret" in one]
     (asked,) = [one["value"] for one in pod["spec"]["containers"][0]["env"] if one["name"] == pods.REQUEST]
     assert json.loads(asked)["controlPlane"] == {"spec": PLANE["spec"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "gigabytes"),
+    [
+        ({}, 2),
+        ({"etcd": {"quotaBytes": 8 * 2**30}}, 8),
+        ({"componentArguments": {"etcd": {"quota-backend-bytes": str(8 * 2**30)}}}, 8),
+        ({"etcd": {"quotaBytes": 16 * 2**20}}, 2),
+        ({"componentArguments": {"etcd": {"quota-backend-bytes": "0"}}}, 2),
+    ],
+)
+def test_its_memory_has_an_end_which_leaves_room_for_the_etcd_that_tries_the_snapshot(
+    asked: Object, gigabytes: int
+) -> None:
+    """A database may be larger than a quota that was lowered."""
+    plane = {"spec": {**PLANE["spec"], **asked}}
+    (container,) = made(plane, directory="/mnt/b")["spec"]["containers"]
+    assert container["resources"]["limits"] == {"memory": str(2**29 + gigabytes * 2**31)}
+
+
+@pytest.mark.parametrize("plane", [None, {}, {"spec": None}, {"spec": {"etcd": 7, "componentArguments": {"etcd": 7}}}])
+def test_where_nobody_says_etcds_quota_it_is_etcds_own(plane: Object | None) -> None:
+    (container,) = made(plane, directory="/mnt/b")["spec"]["containers"]
+    assert container["resources"]["limits"] == {"memory": str(2**29 + 2 * 2**31)}
 
 
 def test_nothing_in_a_pod_says_how_the_next_one_is_called() -> None:

@@ -33,8 +33,8 @@ COMPLETE = Asked("b", Phase.COMPLETE, node="n1", attempt=1)
 POD = Worker(Verb.MAKE, "n1", running=True)
 
 
-def decide(asked, pod=None, nodes=THREE, *, busy=False):
-    return step(asked, pod, nodes, busy=busy)
+def decide(asked, pod=None, nodes=THREE, *, busy=False, ahead=False):
+    return step(asked, pod, nodes, busy=busy, ahead=ahead)
 
 
 def test_it_begins_on_the_best_node_or_on_the_one_that_is_named():
@@ -53,6 +53,8 @@ def test_what_the_pod_says_is_recorded_before_it_is_deleted():
     ended = replace(POD, ended=True, running=False, said={"file": "f"})
     assert decide(RUNNING, ended) == Record(Phase.COMPLETE, "", {"file": "f"})
     assert decide(COMPLETE, ended) == DropPod("its work is recorded")
+    lacks = {"file": "f", "message": "a file is in no backup"}
+    assert decide(RUNNING, replace(ended, said=lacks)) == Record(Phase.COMPLETE, "a file is in no backup", lacks)
     failed = replace(ended, said={"error": "no space"})
     assert decide(RUNNING, failed) == Record(Phase.FAILED, "no space")
 
@@ -63,6 +65,23 @@ def test_a_pod_that_ended_without_a_word_is_followed_by_one_elsewhere():
     assert decide(replace(RUNNING, attempt=MOST_ATTEMPTS)) == Record(
         Phase.FAILED, f"given up after {MOST_ATTEMPTS} attempts: its pod is gone"
     )
+
+
+def test_one_that_was_not_done_within_its_time_is_not_followed_by_another():
+    """Its target hangs, and would for the next one: three of them took a day in which no other backup was made."""
+    overlong = replace(POD, ended=True, running=False, overlong=True)
+    for said in (None, {"error": "it was told to stop"}):
+        found = decide(RUNNING, replace(overlong, said=said))
+        assert (found.phase, "not done after 6 h" in found.message) == (Phase.FAILED, True)
+    removing = replace(COMPLETE, phase=Phase.REMOVING, kept=False)
+    assert decide(removing, replace(overlong, verb=Verb.REMOVE)).phase is Phase.NOT_REMOVED
+    assert decide(removing, overlong) == DropPod("it is of something else")
+
+
+def test_after_an_attempt_that_failed_whoever_waits_goes_first():
+    assert decide(RUNNING, ahead=True) == Wait("another backup goes first")
+    assert decide(Asked("b"), ahead=True) == Start(Verb.MAKE, "n1", 1)
+    assert decide(replace(RUNNING, attempt=MOST_ATTEMPTS), ahead=True).phase is Phase.FAILED
 
 
 def test_a_node_that_says_that_it_is_its_own_fault_is_followed_by_each_of_the_others():

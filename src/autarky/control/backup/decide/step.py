@@ -6,7 +6,9 @@ A pod on a control node makes its archive, or removes it, and says at its end wh
 - an archive is only removed when somebody asked for that (`spec.state: Removed`), never because an object is gone;
 - a pod that ended without a word (it was evicted, its node died) is followed by another one, on another node if the
   archive does not have to be on that one; one that said what is wrong is not, since the next one would say it again,
-  unless it said that it is its own node that cannot: then each attempt is on another one.
+  unless it said that it is its own node that cannot: then each attempt is on another one;
+- a target that hangs keeps no other from its turn: an attempt that was not done within its time is the last one, and
+  whoever waits when an attempt ends goes before the next one (`turns`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from autarky.control.backup.manifests.pods import ELSEWHERE
+from autarky.control.backup.manifests.pods import ELSEWHERE, LONGEST_SECONDS
 
 MOST_ATTEMPTS = 3
 STARTS_SECONDS = 300.0
@@ -59,7 +61,7 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Worker:
     """Its pod. said: what it said at its end; None while it runs, and where it ended without a word. age: in seconds.
-    stuck: why it does not start, in the kubelet's words."""
+    stuck: why it does not start, in the kubelet's words. overlong: it was ended, since its time was over."""
 
     verb: Verb
     node: str
@@ -68,6 +70,7 @@ class Worker:
     running: bool = False
     age: float = 0.0
     stuck: str = ""
+    overlong: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +121,12 @@ class Wait:
 Step = Start | Record | DropPod | Forget | Wait
 
 
-def step(asked: Asked, pod: Worker | None, nodes: Nodes, *, busy: bool) -> Step:
-    """busy: a pod works for another Backup."""
+def step(asked: Asked, pod: Worker | None, nodes: Nodes, *, busy: bool, ahead: bool = False) -> Step:
+    """busy: a pod works for another Backup. ahead: another one has waited for longer."""
     if asked.phase is Phase.RUNNING:
-        return _working(asked, pod, nodes, Verb.MAKE, Phase.FAILED)
+        return _working(asked, pod, nodes, Verb.MAKE, Phase.FAILED, ahead=ahead)
     if asked.phase is Phase.REMOVING:
-        return _working(asked, pod, nodes, Verb.REMOVE, Phase.NOT_REMOVED)
+        return _working(asked, pod, nodes, Verb.REMOVE, Phase.NOT_REMOVED, ahead=ahead)
     if pod is not None:
         return DropPod("its work is recorded")
     return _kept(asked, nodes, busy=busy) if asked.kept else _unwanted(asked, nodes, busy=busy)
@@ -152,13 +155,11 @@ def _begin(asked: Asked, nodes: Nodes, verb: Verb, *, busy: bool) -> Start | Wai
     return Wait(_nowhere(asked, verb)) if node is None else Start(verb, node, 1)
 
 
-def _working(asked: Asked, pod: Worker | None, nodes: Nodes, verb: Verb, failed: Phase) -> Step:
+def _working(asked: Asked, pod: Worker | None, nodes: Nodes, verb: Verb, failed: Phase, *, ahead: bool) -> Step:
     if pod is None:
-        return _again(asked, nodes, verb, failed, "its pod is gone")
-    if pod.said is not None and pod.verb is verb:
-        if verb is Verb.MAKE and pod.said.get(ELSEWHERE) and _has_another(asked, nodes):
-            return DropPod(f"another node is tried: {pod.said.get('error')}")
-        return _ended(pod.said, verb, failed)
+        return _again(asked, nodes, verb, failed, ahead=ahead)
+    if pod.verb is verb and (pod.overlong or pod.said is not None):
+        return _ended(asked, pod, nodes, failed)
     if why := _useless(pod, verb, nodes):
         return DropPod(why)
     if not pod.running and pod.age > STARTS_SECONDS:
@@ -176,21 +177,29 @@ def _useless(pod: Worker, verb: Verb, nodes: Nodes) -> str:
     return ""
 
 
-def _again(asked: Asked, nodes: Nodes, verb: Verb, failed: Phase, why: str) -> Step:
+def _again(asked: Asked, nodes: Nodes, verb: Verb, failed: Phase, *, ahead: bool) -> Step:
     if asked.attempt >= MOST_ATTEMPTS:
-        return Record(failed, f"given up after {MOST_ATTEMPTS} attempts: {why}")
+        return Record(failed, f"given up after {MOST_ATTEMPTS} attempts: its pod is gone")
     if verb is Verb.REMOVE and asked.local and asked.node not in nodes.there:
         return Forget(f"node {asked.node}, which had the archive, is no longer in the cluster")
+    if ahead:
+        return Wait("another backup goes first")
     node = _place(asked, nodes, verb, without=asked.node)
     return Wait(_nowhere(asked, verb)) if node is None else Start(verb, node, asked.attempt + 1)
 
 
-def _ended(said: Mapping[str, Any], verb: Verb, failed: Phase) -> Step:
+def _ended(asked: Asked, pod: Worker, nodes: Nodes, failed: Phase) -> Step:
+    if pod.overlong:
+        hours = LONGEST_SECONDS // 3600
+        return Record(failed, f"its pod on {pod.node} was not done after {hours} h: see whether its target answers")
+    said = pod.said or {}
+    if pod.verb is Verb.MAKE and said.get(ELSEWHERE) and _has_another(asked, nodes):
+        return DropPod(f"another node is tried: {said.get('error')}")
     if error := said.get("error"):
         return Record(failed, str(error))
-    if verb is Verb.REMOVE:
+    if pod.verb is Verb.REMOVE:
         return Forget("its archive is removed")
-    return Record(Phase.COMPLETE, "", said)
+    return Record(Phase.COMPLETE, str(said.get("message", "")), said)
 
 
 def _place(asked: Asked, nodes: Nodes, verb: Verb, *, without: str | None) -> str | None:

@@ -8,10 +8,14 @@ listens there.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 
 from autarky import places
 from autarky.control.backup.decide.written_by import excerpt
-from autarky.model.components import NAME_LABEL
+from autarky.control.common.shapes import within
+from autarky.control.etcd.decide.template import QUOTA
+from autarky.model.components import ETCD, NAME_LABEL
 from autarky.render import pods
 from autarky.render.cluster_record import CONFIG_MAP
 from autarky.render.values import MANAGED_BY, SYSTEM, Object, content_hash
@@ -28,6 +32,16 @@ SAID = "/dev/termination-log"
 ELSEWHERE = "elsewhere"
 """In what it says, beside an error: it is one of this node, and another one may do it."""
 LONGEST_SECONDS = 6 * 3600
+_MOST_BESIDE = 20
+_PROGRAM_BYTES = 512 * 1024**2
+"""Five times what the program has for a backup of 1 GB (`bench/backup.py`: at most 100 MB): whoever has the target must
+not take the memory of a control node, and nothing depends on this pod."""
+_TRIAL = 2
+"""Times etcd's quota, for the etcd that tries the snapshot in the same pod. It has some 200 bytes of memory for each
+key, of which Go may hold twice as much: where key and value have 200 bytes, that is this. Those of Kubernetes are
+larger."""
+_DEFAULT_QUOTA = 2 * 1024**3
+"""etcd's own, in bytes. A database that is larger than a lower one was there before."""
 
 
 def name(uid: str, verb: str, attempt: int) -> str:
@@ -35,8 +49,18 @@ def name(uid: str, verb: str, attempt: int) -> str:
     return f"{NAME}-{content_hash([uid, verb, attempt], 12)}"
 
 
-def pod(backup: Object, verb: str, node: str, attempt: int, *, image: str, plane: Object | None) -> Object:
-    """plane: the ControlPlane, which says with which version the archive is to be read, and goes into it."""
+def pod(
+    backup: Object,
+    verb: str,
+    node: str,
+    attempt: int,
+    *,
+    image: str,
+    plane: Object | None,
+    beside: Sequence[str] = (),
+) -> Object:
+    """plane: the ControlPlane, which says with which version the archive is to be read, and goes into it. beside: files
+    that should be there too where one is removed; none of them is where the target's disk is not mounted."""
     meta, spec = backup["metadata"], backup["spec"]
     s3 = spec["target"].get("s3")
     request = {
@@ -46,6 +70,7 @@ def pod(backup: Object, verb: str, node: str, attempt: int, *, image: str, plane
         "target": spec["target"],
         "encryption": spec["encryption"],
         "file": (backup.get("status") or {}).get("file", ""),
+        "beside": beside[:_MOST_BESIDE],
         "controlPlane": excerpt(plane),
     }
     directory = spec["target"].get("directory")
@@ -55,7 +80,7 @@ def pod(backup: Object, verb: str, node: str, attempt: int, *, image: str, plane
         image,
         ["/usr/bin/python3", "-m", "autarky.agents.backup"],
         env=[{"name": REQUEST, "value": json.dumps(request)}, {"name": "PYTHONUNBUFFERED", "value": "1"}],
-        resources=pods.requests("50m", "96Mi"),
+        resources={**pods.requests("50m", "96Mi"), "limits": {"memory": str(_most_memory(plane))}},
         volumeMounts=[
             pods.mount("kubernetes", places.KUBERNETES),
             pods.mount("state", places.HOST_ROOT, read_only=False, follows_host=True),
@@ -95,3 +120,10 @@ def pod(backup: Object, verb: str, node: str, attempt: int, *, image: str, plane
             "volumes": volumes,
         },
     }
+
+
+def _most_memory(plane: Object | None) -> int:
+    """In bytes."""
+    said = (within(plane, "spec", "etcd", "quotaBytes"), within(plane, "spec", "componentArguments", ETCD, QUOTA))
+    quotas = [int(one) for one in map(str, said) if re.fullmatch("[0-9]{1,15}", one)]
+    return _PROGRAM_BYTES + _TRIAL * max([_DEFAULT_QUOTA, *quotas])
