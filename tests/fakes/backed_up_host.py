@@ -62,7 +62,9 @@ class BackedUpHost(FakeHost):
                 header = {"member_id": 1, "cluster_id": 0xC1, "revision": self.own}
                 leader = 0 if self.quorum is None else 1
                 term, index = self.entry
-                status = {"header": header, "leader": leader, "version": "3.6.16", "dbSize": 100}
+                names = {1: "NOSPACE", 2: "CORRUPT"}
+                errors = [f"memberID:1 alarm:{names[one]} " for one in self.alarms]
+                status = {"header": header, "leader": leader, "version": "3.6.16", "dbSize": 100, "errors": errors}
                 return [{"Status": {**status, "raftTerm": term, "raftIndex": index}}]
             case ["member", "list", "--consistency=s"]:
                 return {"header": {"cluster_id": 0xC1}, "members": [{"ID": 1, "name": self.name}]}

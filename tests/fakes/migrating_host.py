@@ -9,10 +9,12 @@ certificate of the other CA. Else the test fails at that act. A service `etcd` r
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from autarky import places
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.model.facts import HostFacts
@@ -26,14 +28,17 @@ PEER_CERTIFICATE = f"{etcd.PKI}/peer.crt"
 
 @dataclass
 class MigratingEtcd(RecoveringEtcd):
-    """strangers: addresses whose members do not accept our certificates as peers. ill: hosts whose members run and are
-    not healthy. last_good: what the operator would roll the API servers back to. lent: a certificate for peers of
-    another CA, and that CA."""
+    """strangers: addresses whose members do not accept our certificates as peers. closed: addresses whose members have
+    another CA for their clients, by which only the API servers that use them are known. ill: hosts whose members run
+    and are not healthy. last_good: what the operator would roll the API servers back to. lent: a certificate for peers
+    of another CA, and that CA. elsewhere: rows of the list of members that are on none of these hosts."""
 
     strangers: set[str] = field(default_factory=set)
+    closed: set[str] = field(default_factory=set)
     ill: set[str] = field(default_factory=set)
     last_good: str = ""
     lent: tuple[bytes, bytes] | None = None
+    elsewhere: list[dict[str, Any]] = field(default_factory=list)
     version: str = ""
     hosted: bool = False
     watched: bool = False
@@ -119,12 +124,19 @@ class MigratingHost(RecoveringHost):
 
     def _etcdctl(self, argv: Sequence[str]) -> Completed:
         url, arguments = argv[1].removeprefix("--endpoints="), list(argv[6:-1])
+        if self._is_closed(url, argv[3].removeprefix("--cacert=")):
+            return Completed(1, b"", "Error: context deadline exceeded")
         if arguments == ["endpoint", "health"]:
             return self._health(url, argv[3].removeprefix("--cacert="))
         there = self._asked(argv[1])
         if there is not None and there is not self and self._learns(there) and arguments != ["endpoint", "status"]:
             return Completed(1, b"", "Error: etcdserver: rpc not supported for learner")
         return RecoveringHost._etcdctl(self, argv)
+
+    def _is_closed(self, url: str, ca_file: str) -> bool:
+        """Whoever asks with a certificate of the one CA is nobody to members that have the other."""
+        clients = {f"https://{address}:2379" for address in self._world.closed}
+        return bool(clients) and (url in clients) != ca_file.startswith(f"{places.STANDBY}/")
 
     def _learns(self, host: RecoveringHost) -> bool:
         return host.runs is not None and host.name in self.etcd.learners.get(host.runs, {})
@@ -148,6 +160,10 @@ class MigratingHost(RecoveringHost):
     def _said_by(self, cluster: int, arguments: Sequence[str], *, without_quorum: bool = False) -> Completed | None:
         keys = self.etcd.values[cluster]["keys"]
         match arguments:
+            case ["member", "list", _] if self._world.elsewhere:
+                done = RecoveringHost._said_by(self, cluster, arguments, without_quorum=without_quorum)
+                found = json.loads(done.text if done is not None else "")
+                return _json({**found, "members": [*found["members"], *self._world.elsewhere]})
             case ["get", begin, *span, "--keys-only", limit] if limit.startswith("--limit="):
                 end = None if span == ["--from-key"] else span[0]
                 found = [key for key in sorted(keys) if begin <= key and (end is None or key < end)]

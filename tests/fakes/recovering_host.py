@@ -169,6 +169,8 @@ class RecoveringHost(FakeHost):
     cut_off: bool = False
     no_route: bool = False
     process: bool = False
+    processes_beside: list[str] = field(default_factory=list)
+    """The directories of further members that run here."""
     fails: dict[str, str] = field(default_factory=dict)
     free: int = 10**12
     dialled: frozenset[str] = frozenset()
@@ -285,8 +287,8 @@ class RecoveringHost(FakeHost):
                 return _said("\n".join(sorted(self.dialled)))
             case ["bash", "-c", state.SCRIPT, "recover", step, *arguments]:
                 done = self._step(step, arguments, stdin)
-            case ["bash", "-c", script, "bash", _] if "kill -KILL" in script:
-                done = self._kill()
+            case ["bash", "-c", script, "bash", *directories] if "kill -KILL" in script:
+                done = self._kill(directories)
             case [standby.SCRIPT_PATH, ("fence-etcd" | "release-etcd") as verb]:
                 done = self._fencing(verb)
             case ["rm", "-rf", *directories]:
@@ -319,9 +321,13 @@ class RecoveringHost(FakeHost):
             self.files[ETCD_FENCED] = (self.pods[-1], 0o600)
             self.take_away_pods()
 
-    def _kill(self) -> Completed:
+    def _kill(self, directories: Sequence[str]) -> Completed:
+        beside = [one for one in self.processes_beside if one in directories]
+        for one in beside:
+            self._act(f"kill etcd in {one}")
+            self.processes_beside.remove(one)
         if not self.process:
-            return Completed(1, b"", "")
+            return Completed(0 if beside else 1, b"", "")
         self._act("kill etcd")
         self.process = bool(self.pods)
         return _said()
@@ -366,8 +372,12 @@ class RecoveringHost(FakeHost):
     def _lone_step(self, arguments: Sequence[str], stdin: bytes) -> Completed:
         [data] = arguments
         found = sorted(name for name in self.left() if name.startswith("kept."))
-        is_lone = len(found) == 1 and not self._below(f"{data}/member")
-        return _said(*[f"{data}/{name}" for name in found if is_lone])
+        noted = [content.decode() for path, (content, _) in self.files.items() if path.endswith("/kept")]
+        cut = [name for name in found if f"{data}/{name}" in noted]
+        if len(cut or found) != 1 or self._below(f"{data}/member"):
+            return _said()
+        [kept] = cut or found
+        return _said(f"{'cut' if cut else 'aside'} 2026-06-01T00:00:00Z {data}/{kept}")
 
     def _begin_step(self, arguments: Sequence[str], stdin: bytes) -> Completed:
         self._act("begin")
@@ -393,10 +403,24 @@ class RecoveringHost(FakeHost):
         self.files[log] = (self.files[log][0][: int(offset)] + stdin, 0o600)
         return _said()
 
+    def _unpack_step(self, arguments: Sequence[str], stdin: bytes) -> Completed:
+        work, snapshot = arguments
+        self._act("unpack")
+        self.files[f"{work}/old/{DATABASE}"] = self.files.pop(snapshot)
+        return _said()
+
     def _replay_step(self, arguments: Sequence[str], stdin: bytes) -> Completed:
+        """What is replaced is written in spite of any alarm."""
+        work, former = arguments
         self._act("replay")
-        found = json.loads(self.files[f"{arguments[0]}/old/{DATABASE}"][0])
-        return _said(str(found["revision"]))
+        found = json.loads(self.files[f"{work}/old/{DATABASE}"][0])
+        known = former_of(found["keys"].get(FORMER))
+        if not former_of(former) <= known:
+            ids = sorted(former_of(former) | known)
+            keys = {**found["keys"], FORMER: json.dumps([f"{one:x}" for one in ids])}
+            found = {**found, "keys": keys, "revision": found["revision"] + 1}
+            self.files[f"{work}/old/{DATABASE}"] = (json.dumps(found).encode(), 0o600)
+        return _said(*filter(None, [found["keys"].get(FORMER)]), str(found["revision"]))
 
     def _make_step(self, arguments: Sequence[str], stdin: bytes) -> Completed:
         work, name, _, token, bump, snapshot, *_ = arguments
@@ -493,10 +517,19 @@ class RecoveringHost(FakeHost):
         values, voters = self.etcd.values[cluster], self.etcd.voters[cluster]
         learners = self.etcd.learners.setdefault(cluster, {})
         match arguments:
+            case ["put", *_] if "put" in self.fails:
+                return Completed(1, b"", f"Error: {self.fails['put']}")
             case ["put", key, value]:
                 self._act(f"put {key}")
                 values["keys"][key] = value
                 values["revision"] += 1
+            case ["move-leader", _] if "move-leader" in self.fails:
+                return Completed(1, b"", f"Error: {self.fails['move-leader']}")
+            case ["move-leader", member]:
+                self._act("move the leadership")
+                heir = next(name for name, one in voters.items() if one == int(member, 16))
+                self.etcd.hosts[heir].has_data(cluster, voters[heir], values)  # no other one is elected
+                self.etcd.leader = heir
             case ["member", "add", _, "--learner", url]:
                 self._act("add a learner")
                 address = url.removeprefix("--peer-urls=")

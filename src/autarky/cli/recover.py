@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from autarky.cli.backup import identity_option, passphrase_option, unlock_of
+from autarky.cli.archive_keys import identity_option, passphrase_option, unlock_of
 from autarky.cli.options import confirm, dry_run_option, file_option, output_option, yes_option
 from autarky.cli.session import operation, run_async
 
 if TYPE_CHECKING:
     from autarky.archive import Unlock
     from autarky.archive.contents import Contents
+    from autarky.control.backup.decide.encryption import Encryption
     from autarky.control.cluster_file.decide.records import Record
     from autarky.model.cluster import Cluster
 
@@ -62,9 +63,11 @@ def recover(
         run_async(lambda: _from_data(file, str(node), output, dry_run=dry_run, yes=yes))
         return
     unlock = unlock_of(identities, passphrase_file)
-    if not dry_run:
-        confirm(f"Bring up the cluster of {archive.name}? Its old machines must be off, and stay off.", yes=yes)
-    run_async(lambda: _recover(file, archive, unlock, output, dry_run=dry_run))
+    with tempfile.TemporaryDirectory(prefix="autarky-recover-") as scratch:
+        opened = run_async(lambda: _opened(file, archive, unlock, Path(scratch, "snapshot.db"), output))
+        if not dry_run:
+            confirm(_question(opened), yes=yes)
+        run_async(lambda: _bring_up(opened, output, dry_run=dry_run))
 
 
 async def _from_data(file: Path | None, node: str, output: str, *, dry_run: bool, yes: bool) -> None:
@@ -89,43 +92,76 @@ async def _from_data(file: Path | None, node: str, output: str, *, dry_run: bool
         await bring_up(found, output, (), (), dry_run=False, by_file=file is not None)
 
 
-async def _recover(file: Path | None, archive: Path, unlock: Unlock, output: str, *, dry_run: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A backup that can be read and fits. whose: for a person to compare. by_file: whether the cluster is as the user's
+    file says it, or no file does. roots: CAs and service account key by their file names. encryption: by which the API
+    server reads what is in it."""
+
+    archive: Path
+    snapshot: Path
+    contents: Contents
+    whose: str
+    cluster: Cluster
+    by_file: bool
+    record: Record
+    roots: Mapping[str, bytes] = field(repr=False)
+    encryption: Encryption | None
+
+
+async def _opened(file: Path | None, archive: Path, unlock: Unlock, snapshot: Path, output: str) -> _Opened:
+    """snapshot: where that goes. The CA is the archive's own: on new machines there is nothing to compare it with."""
     from autarky.archive.contents import CLUSTER_FILE, CONTROL_PLANE
     from autarky.cli import backup_files
-    from autarky.cli.up import bring_up
     from autarky.control.backup.decide.written_by import comes_up_with
     from autarky.phases.borrow import ROOTS
+    from autarky.upkeep.backup import encryption_in
+
+    files: dict[str, bytes] = {}
+    async with operation("open the backup", output) as progress:
+        backup_files.compare_digest(archive, progress)
+        contents = await backup_files.unpack(archive, unlock, snapshot, progress, files=files)
+    contents = replace(contents, kubernetes=comes_up_with(contents.kubernetes, files.get(CONTROL_PLANE)))
+    record = _record(files.get(CLUSTER_FILE), archive)
+    in_file = _cluster(file, record, archive)
+    found = _able_to_read(contents, _of_its_time(contents, in_file, by_file=file is not None))
+    _refuse_unfit(contents, found)
+    inside = {name: f"{backup_files.PKI}{name}" for name in ROOTS}
+    roots = {name: files[path] for name, path in inside.items() if path in files}
+    # The record in the backup has the other version: what replaces it is no file of another machine.
+    by_file = file is not None or found.kubernetes_version != in_file.kubernetes_version
+    whose = backup_files.whose(contents, files)
+    return _Opened(archive, snapshot, contents, whose, found, by_file, record, roots, encryption_in(files))
+
+
+def _question(opened: _Opened) -> str:
+    from autarky.cli.backup_files import COMPARE
+
+    return (
+        f"Bring up {opened.whose}? Anybody who knows a recipient may have made it, with a CA of his own: compare the"
+        f" fingerprint, {COMPARE}. The old machines must be off, and stay off."
+    )
+
+
+async def _bring_up(opened: _Opened, output: str, *, dry_run: bool) -> None:
+    from autarky.cli.up import bring_up
     from autarky.phases.recovery.state import FromSnapshot, Recovery
     from autarky.workflows.recover import phases
 
-    files: dict[str, bytes] = {}
-    with tempfile.TemporaryDirectory(prefix="autarky-recover-") as scratch:
-        snapshot = Path(scratch, "snapshot.db")
-        async with operation("open the backup", output) as progress:
-            backup_files.compare_digest(archive, progress)
-            contents = await backup_files.unpack(archive, unlock, snapshot, progress, files=files)
-        contents = replace(contents, kubernetes=comes_up_with(contents.kubernetes, files.get(CONTROL_PLANE)))
-        record = _record(files.get(CLUSTER_FILE), archive)
-        in_file = _cluster(file, record, archive)
-        found = _able_to_read(contents, _of_its_time(contents, in_file, by_file=file is not None))
-        _refuse_unfit(contents, found)
-        inside = {name: f"{backup_files.PKI}{name}" for name in ROOTS}
-        roots = {name: files[path] for name, path in inside.items() if path in files}
-        backup_files.refuse_unproven(files, roots.get("ca.crt"))
-        name = f"{archive.name}, made {contents.made}"
-        recovery = Recovery(FromSnapshot(snapshot, name, snapshot.stat().st_size, contents.etcd.revision))
-        recovery.made_of = f"made of {name}"
-        await bring_up(
-            found,
-            output,
-            (),
-            (),
-            dry_run=dry_run,
-            # The record in the backup has the other version: what replaces it is no file of another machine.
-            by_file=file is not None or found.kubernetes_version != in_file.kubernetes_version,
-            phases=phases(recovery, roots, record, int(contents.etcd.cluster, 16)),
-            initial_member=found.control_nodes[0].name,
-        )
+    etcd, snapshot = opened.contents.etcd, opened.snapshot
+    name = f"{opened.archive.name}, made {opened.contents.made}"
+    recovery = Recovery(FromSnapshot(snapshot, name, snapshot.stat().st_size, etcd.revision))
+    recovery.made_of = f"made of {name}"
+    await bring_up(
+        opened.cluster,
+        output,
+        (),
+        (),
+        dry_run=dry_run,
+        by_file=opened.by_file,
+        phases=phases(recovery, opened.roots, opened.record, int(etcd.cluster, 16), opened.encryption),
+        initial_member=opened.cluster.control_nodes[0].name,
+    )
 
 
 def _record(content: bytes | None, archive: Path) -> Record:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autarky.cli.backup import identity_option, passphrase_option, unlock_of
+from autarky.cli.archive_keys import identity_option, passphrase_option, unlock_of
 from autarky.cli.options import abandon_option, cluster_options, confirm, dry_run_option, output_option, yes_option
 from autarky.cli.session import operation, run_async
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from autarky.control.backup.decide.loss import Written
     from autarky.model.cluster import Cluster
     from autarky.phases.recovery.state import Recovery
-    from autarky.pki import PkiStore
+
+_UNLESS = "(A recovery that was interrupted, whose data is in its place already, is finished instead.)"
+"""Whether there is one is seen only when the archive has been opened."""
 
 
 @click.command()
@@ -77,7 +79,7 @@ def restore(
         _undo(found, output, again=again, made=made, dry_run=dry_run, yes=yes)
         return
     if not dry_run:
-        confirm(f"Replace everything in the API of cluster {found.name} by {archive}?", yes=yes)
+        confirm(f"Replace everything in the API of cluster {found.name} by {archive}? {_UNLESS}", yes=yes)
     unlock = unlock_of(identities, passphrase_file)
     run_async(lambda: _restore(found, archive, unlock, node, output, dry_run=dry_run))
 
@@ -91,14 +93,17 @@ def _undo(found: Cluster, output: str, *, again: bool, made: str | None, dry_run
         at, sentences = run_async(lambda: _looked(found, Recovery(FromKept(again, made))))
         for sentence in sentences:
             say(sentence, err=True)
-        before = at or "the recovery that is under way"
-        confirm(f"Replace everything in the API of cluster {found.name} by what was there before {before}?", yes=False)
+        question = f"Replace everything in the API of cluster {found.name} by what was there before {at}?"
+        if at is None:
+            question = f"Finish the recovery of cluster {found.name}'s etcd that was interrupted?"
+        confirm(question, yes=False)
         made = at or made  # nothing else was agreed to
     run_async(lambda: recover("restore", found, Recovery(FromKept(again, made)), output, dry_run=dry_run))
 
 
 async def _looked(found: Cluster, recovery: Recovery) -> tuple[str | None, list[str]]:
-    """(The time of the recovery that would be taken back; what is to be said of it.) Raises what would refuse it."""
+    """(The time of the recovery that would be taken back, None where one is under way, which would be finished; what is
+    to be said of it.) Raises what would refuse it."""
     from autarky.cli.wiring import build_context
     from autarky.engine.phase import Warn
     from autarky.phases.recovery.judging import JudgeVersions
@@ -123,7 +128,6 @@ async def _restore(
     from autarky.phases.recovery.state import FromSnapshot, Recovery
 
     then: dict[str, Written] = {}
-    files: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory(prefix="autarky-restore-") as scratch:
         snapshot = Path(scratch, "snapshot.db")
         async with operation("open the backup", output) as progress:
@@ -134,34 +138,28 @@ async def _restore(
                 snapshot,
                 progress,
                 judge=lambda said: _refuse_unfit(said, found),
+                ca=lambda _: backup_files.known_ca(found.name),
                 listing=lambda keys: then.update(read_keys(keys.read_bytes())),
-                files=files,
             )
-            backup_files.refuse_unproven(files, _pki(found).files().get("ca.crt"))
         name = f"{archive.name}, made {contents.made}"
         size, said = snapshot.stat().st_size, contents.etcd
-        members, wrote = tuple(said.members), contents.kubernetes
-        recovery = Recovery(FromSnapshot(snapshot, name, size, said.revision, node, said.version, members, wrote))
+        members, alarms, wrote = tuple(said.members), tuple(said.alarms), contents.kubernetes
+        source = FromSnapshot(snapshot, name, size, said.revision, node, said.version, members, wrote, alarms)
+        recovery = Recovery(source)
         tell = TellLoss(recovery, lambda: then)
         await recover("restore", found, recovery, output, dry_run=dry_run, after_look=tell, then=lambda: then)
-
-
-def _pki(found: Cluster) -> PkiStore:
-    """The cluster's, as this machine has it."""
-    from autarky import places
-    from autarky.pki import PkiStore
-
-    return PkiStore(places.cluster_dir(found.name) / "pki")
 
 
 def _refuse_unfit(contents: Contents, found: Cluster) -> None:
     """What can be said before the hosts are asked which etcd they have (that of the release, or any newer one that is
     known here) and which API servers: the file may not say that (`phases.recovery.judging`)."""
+    from autarky.cli.backup_files import known_ca
     from autarky.control.backup.decide import fitting
+    from autarky.model.fingerprint import fingerprint
     from autarky.payload import known_etcd_versions
 
     backup = fitting.Side(contents.cluster, contents.ca, contents.kubernetes, contents.etcd.version)
-    cluster = side_of(found, _pki(found).fingerprint())
+    cluster = side_of(found, fingerprint(known_ca(found.name)))
     fitting.refuse_another_cluster(backup, cluster)
     if fitting.minor_of(backup.etcd) > max(fitting.minor_of(str(one)) for one in known_etcd_versions()):
         fitting.refuse_newer_etcd(backup.etcd, cluster.etcd)

@@ -75,6 +75,8 @@ class Context:
     """Whether the command upgrades the control plane where its file has another version (`autarky up`)."""
     upgrade_from: Version | None = None
     """What the control plane has, where it is to be upgraded to the version of `cluster`."""
+    encryption: str = field(default="", repr=False)
+    """The encryption configuration of a backup, for the first API server of a recovery; empty: there is none."""
     soaks: str = ""
     """How the control plane was left, where its new version emulates the minor before it for a while: a sentence."""
     payload: Payload | None = None
@@ -206,7 +208,7 @@ class Context:
         images = {name: image_reference(self.release, name) for name in images_of(self.cluster)}
         files = {**self.pki.files(), **external_etcd_files(self.cluster)}
         credentials = Credentials(with_first_leaves(self.complete, files))
-        return Inputs(self.complete, images, credentials, self.facts, self._record())
+        return Inputs(self.complete, images, credentials, self.facts, self._record(), self.encryption)
 
     def _record(self) -> bytes:
         """What control nodes keep of the cluster; nothing while its nodes' addresses are not known."""

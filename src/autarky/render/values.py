@@ -60,6 +60,9 @@ class Inputs:
     facts: Mapping[str, HostFacts] = field(default_factory=dict)
     record: bytes = b""
     """The record of the cluster that control nodes keep (`cluster_record`); empty where that is not known."""
+    encryption: str = field(default="", repr=False)
+    """The configuration by which the API server of the standby reads what is stored encrypted, where only a backup has
+    it; empty: none."""
 
     def image(self, component: str) -> str:
         return self.images[component]

@@ -9,6 +9,7 @@ from autarky.engine.phase import Phase
 from autarky.phases.context import Context
 from autarky.phases.recovery.abandoning import AbandonRecovery
 from autarky.phases.recovery.again import AwaitQuorum, ReadLogsAgain
+from autarky.phases.recovery.asking_again import AskAgain
 from autarky.phases.recovery.fencing import FenceEtcd
 from autarky.phases.recovery.joining import ReturnMembers
 from autarky.phases.recovery.judging import JudgeVersions
@@ -44,4 +45,5 @@ def phases(
         AwaitApi(recovery),
         ForgetRemoved(recovery, then),
         ReturnMembers(recovery),
+        AskAgain(recovery),
     )

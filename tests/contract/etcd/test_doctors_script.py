@@ -28,9 +28,10 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 async def looked_at(directory: Path, port: int) -> SaidByScript:
-    paths = ("manifests", "fence", "copy", "kept", "kubelets", "slot_lock", "configuration_path", "configuration_file")
+    paths = ("manifests", "fence", "copy", "kept", "peer_ca", "kubelets", "slot_lock")
+    configuration = ("configuration_path", "configuration_file")
     values = {
-        **{name: directory / "none" / name for name in paths},
+        **{name: directory / "none" / name for name in (*paths, *configuration)},
         **dict.fromkeys(("units", "disks", "api_ports"), ""),
     }
     script = program(evidence.__file__, "doctor.sh", etcd_port=port, balancer_port=1, sync_seconds=0, **values)

@@ -46,6 +46,7 @@ async def test_what_was_put_is_read_back_whatever_its_bytes(etcd: EtcdClient) ->
     found = await etcd.get(b"/test/\x00\xff")
     assert found is not None
     assert (found.key, found.value) == (b"/test/\x00\xff", value)
+    assert found.cluster == (await etcd.membership()).cluster
 
 
 async def test_each_write_has_a_later_revision(etcd: EtcdClient) -> None:

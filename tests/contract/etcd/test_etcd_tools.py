@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from autarky.control.etcd.decide.lineage import FORMER
 from autarky.errors import CommandFailed
 from autarky.etcd import EtcdTools
 from autarky.etcd.tools import Place
@@ -91,6 +92,14 @@ async def test_history_is_forgotten_once_and_the_disk_is_freed(three):
         await three.tools.defragment(endpoint, timeout=30)
     after = await three.tools.statuses(three.endpoints)
     assert sum(one.db_size for one in after.values()) < sum(one.db_size for one in before.values()) / 2
+
+
+async def test_a_value_is_printed_with_the_number_of_the_cluster_that_says_it(three):
+    """As the standby's script reads it (`tests/unit/control/slots/test_standby_etcd.py`)."""
+    await three.tools.put(FORMER, '["abc"]\n')
+    lines = (await three.tools._ctl(["get", FORMER], form="fields")).splitlines()
+    assert f'"ClusterID" : {(await three.tools.membership()).cluster}' in lines
+    assert '"Value" : "[\\"abc\\"]\\n"' in lines
 
 
 async def test_the_leadership_moves_where_it_is_wanted(three):

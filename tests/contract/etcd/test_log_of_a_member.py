@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from autarky.control.backup.decide.loss import Written
+from autarky.control.etcd.decide.lineage import FORMER
 from autarky.control.etcd.decide.recovery import BUMP, Log, choose
 from autarky.errors import CommandFailed, Unreachable
 from autarky.etcd import EtcdClient, EtcdTools, MemberStatus
@@ -124,7 +125,7 @@ def run(
     status: int = 0,
 ) -> list[str]:
     """A step of the script; the lines that it prints, or what it says where it fails."""
-    values = {"bin": programs, "member": member, "ca": ca, "peer_ca": "member/peer-ca.crt"}
+    values = {"bin": programs, "member": member, "ca": ca, "peer_ca": "member/peer-ca.crt", "former_key": FORMER}
     argv = ["bash", "-c", program(state.__file__, "recover.sh", **values), "recover", *map(str, arguments)]
     done = subprocess.run(argv, input=stdin, capture_output=True, check=False, timeout=120)
     assert done.returncode == status, done.stderr.decode()
@@ -223,7 +224,7 @@ class Steps:
         if commits:
             record = commits_all(end)
             self.run("append", self.work, end.offset, len(record), stdin=record)
-        return int(self.run("replay", self.work)[-1])
+        return int(self.run("replay", self.work, "[]")[-1])
 
     def make(self, url: str, bump: int, snapshot: str = "old/member/snap/db", status: int = 0) -> list[str]:
         arguments = (self.work, "n3", url, "demo-abc", bump, snapshot, "--skip-hash-check")
@@ -366,7 +367,7 @@ def test_a_flipped_bit_is_no_torn_end_and_what_is_behind_it_is_counted(lost: Los
     assert found.lost == intact.newest.index - number + 1
     steps = Steps(lost, data_of_n3(lost, tmp_path, bytes(flipped)))
     steps.run("copy", steps.data, steps.work)
-    assert "crc" in " ".join(steps.run("replay", steps.work, status=1)).lower()
+    assert "crc" in " ".join(steps.run("replay", steps.work, "[]", status=1)).lower()
     assert steps.end() == found
     # Each entry that is lost here is one write, but for what is not in the store.
     assert lost.revision - found.lost <= steps.copied() < lost.revision - WRITES
@@ -461,7 +462,7 @@ def test_a_log_that_etcd_cannot_read_is_said_and_no_etcd_is_left(steps: Steps) -
     content = bytearray(log.read_bytes())
     content[20:60] = b"\xff" * 40
     log.write_bytes(content)
-    said = steps.run("replay", steps.work, status=1)
+    said = steps.run("replay", steps.work, "[]", status=1)
     assert said
     assert servers_of(steps.work) == []
 
@@ -473,9 +474,9 @@ async def test_an_etcd_that_does_not_answer_is_ended_with_the_time_that_it_has(s
     for name, does in (("etcd", "exec sleep 1000"), ("etcdctl", f": >{steps.work}/asked; exit 1")):
         (slow / name).write_text(f"#!/bin/sh\n{does}\n")
         (slow / name).chmod(0o755)
-    script = program(state.__file__, "recover.sh", bin=slow, member="", ca="", peer_ca="")
+    script = program(state.__file__, "recover.sh", bin=slow, member="", ca="", peer_ca="", former_key="")
     with pytest.raises(Unreachable, match="gave no answer"):
-        await LocalHost("n3").run(["bash", "-c", script, "recover", "replay", str(steps.work)], timeout=1)
+        await LocalHost("n3").run(["bash", "-c", script, "recover", "replay", str(steps.work), "[]"], timeout=1)
     assert (steps.work / "asked").exists()
     assert servers_of(steps.work) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +59,30 @@ def test_and_takes_back_that_one_and_no_other(ran: list[Any], monkeypatch: pytes
     monkeypatch.setattr(restore, "confirm", lambda *_, **__: None)
     assert run(restore.restore, "--undo").exit_code == 0
     assert ran == [("looked", FromKept()), FromKept(made=AT)]
+
+
+def test_where_one_is_under_way_the_question_is_whether_to_finish_that(
+    ran: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is taken back then, and nobody agrees to that."""
+
+    async def looked(*_: object) -> tuple[None, list[str]]:
+        return None, ["an interrupted recovery is resumed", "nothing is taken back by this run"]
+
+    monkeypatch.setattr(restore, "_looked", looked)
+    done = run(restore.restore, "--undo")
+    assert "Finish the recovery of cluster" in str(done.exception)
+    assert "by what was there before" not in str(done.exception)
+    assert "nothing is taken back by this run" in done.output
+
+
+def test_whoever_restores_a_backup_hears_that_another_one_may_be_finished_first(ran: list[Any], tmp_path: Path) -> None:
+    """Whether one is under way is seen only when the archive has been opened."""
+    archive = tmp_path / "backup.tar.gz"
+    archive.touch()
+    done = run(restore.restore, str(archive))
+    assert f"by {archive}?" in str(done.exception)
+    assert "whose data is in its place already, is finished instead" in str(done.exception)
 
 
 def test_what_would_be_refused_is_refused_before_the_question(ran: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

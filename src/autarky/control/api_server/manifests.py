@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import json
+from dataclasses import replace
 
 from autarky.control.certificates.manifests import leaves
 from autarky.model import ports
@@ -29,9 +30,12 @@ LEAVES = leaves.directory_of(API_SERVER)
 """In the pod and on the host: the leaf certificates that the node's agent renews. The server rereads them."""
 SECRETS = "/etc/kubernetes/secrets"
 CONFIG = "/etc/kubernetes/config"
+_ENCRYPTION_FILE = "encryption-provider-config.yaml"
 BEFORE_STOP = "/before-stop/"
 """A path of the node agent, which answers when the standby serves; only the template has the rest of it. Where nobody
 answers, the kubelet goes on."""
+ENCRYPTION = "encryption-provider-config"
+"""The flag that names the file by which what is stored encrypted is read."""
 READY_PATH = "/readyz?exclude=etcd&exclude=etcd-readiness"
 LIVE_PATH = "/livez?exclude=etcd&exclude=etcd-readiness"
 
@@ -177,7 +181,8 @@ def hosted(inputs: Inputs) -> list[Object]:
 
 def standby_spec(inputs: Inputs, directory: str) -> Object:
     """The pod spec of the standby whose files lie in `directory` on the host (root only)."""
-    container = _container(inputs, port=ports.API_STANDBY, drain=STANDBY_DRAIN, secrets=SECRETS, config=SECRETS)
+    reading = _able_to_read(inputs)
+    container = _container(reading, port=ports.API_STANDBY, drain=STANDBY_DRAIN, secrets=SECRETS, config=SECRETS)
     container["volumeMounts"] = [pods.mount("files", SECRETS), pods.mount(leaves.VOLUME, LEAVES)]
     container["resources"] = pods.standby_share(API_SERVER)
     return {
@@ -190,5 +195,15 @@ def standby_spec(inputs: Inputs, directory: str) -> Object:
     }
 
 
+def _able_to_read(inputs: Inputs) -> Inputs:
+    """Whatever file the cluster file names: that may be one of a Secret, which nobody can read yet."""
+    if not inputs.encryption:
+        return inputs
+    given = {**inputs.cluster.extra_args.get(API_SERVER, {}), ENCRYPTION: f"{SECRETS}/{_ENCRYPTION_FILE}"}
+    extra_args = {**inputs.cluster.extra_args, API_SERVER: given}
+    return replace(inputs, cluster=replace(inputs.cluster, extra_args=extra_args))
+
+
 def standby_files(inputs: Inputs) -> dict[str, str]:
-    return {**secret_files(inputs), **config_files()}
+    encryption = {_ENCRYPTION_FILE: inputs.encryption} if inputs.encryption else {}
+    return {**secret_files(inputs), **config_files(), **encryption}

@@ -109,6 +109,7 @@ _PROGRAM = program(
     manifests=places.MANIFESTS,
     etcd_member=etcd.MEMBER_DIRECTORY,
     etcd_former=places.ETCD_FORMER,
+    etcd_change=places.ETCD_CHANGE,
     etcd_fence=places.ETCD_FENCE,
     etcd_fenced=places.ETCD_FENCED,
     etcd_cluster=places.ETCD_CLUSTER,

@@ -19,6 +19,7 @@ standby="@STANDBY@"
 manifests="@MANIFESTS@"
 etcd_member="@ETCD_MEMBER@"   # its data
 etcd_former="@ETCD_FORMER@"   # its static pod as it was before a change
+etcd_change="@ETCD_CHANGE@"   # a change of it by the node agent, which would put a static pod back
 etcd_fence="@ETCD_FENCE@"     # exists during a recovery
 etcd_fenced="@ETCD_FENCED@"   # its static pod, meanwhile
 etcd_cluster="@ETCD_CLUSTER@" # the id of the cluster of its data
@@ -209,10 +210,11 @@ fence_etcd() {
 	sync "$manifests"
 }
 
-# The fence goes last: with it a member is not started twice, and without it nothing would start one if this ends here.
+# The fence goes last: with it a member is not started twice, and without it nothing would start one if this ends here;
+# nor is a pod left then that a later release would put back.
 release_etcd() {
 	if [ -e "$etcd_fence" ] && intact "$etcd_fenced"; then put_etcd "$etcd_fenced" || return 1; fi
-	rm -f "$etcd_fence" "$etcd_fenced" && sync "${etcd_fence%/*}"
+	rm -f "$etcd_fenced" "$etcd_fence" && sync "${etcd_fence%/*}"
 }
 
 # A recovery may have made another etcd while this machine was off; two of three old members would go on as the old one.
@@ -220,13 +222,21 @@ release_etcd() {
 leave_former() {
 	own=$(cat "$etcd_cluster" 2>/dev/null) && [ -n "$own" ] || return 0
 	for address in $(member_addresses); do
-		said=$($etcd_client --endpoints="https://$address:$etcd_port" get "$former_key" --print-value-only 2>/dev/null)
-		case "$said" in *"\"$own\""*) ;; *) continue ;; esac
+		said=$($etcd_client --endpoints="https://$address:$etcd_port" get "$former_key" --write-out=fields 2>/dev/null)
+		says_replaced "$own" "$said" || continue
 		need_lock
-		rm -f "$manifests"/etcd-* "$manifests"/second-etcd-*
-		sync "$manifests"
+		rm -f "$etcd_change" "$manifests"/etcd-* "$manifests"/second-etcd-*
+		sync "${etcd_change%/*}" "$manifests"
 		return 0
 	done
+}
+
+# Whether a member of another cluster says it of this one, whose members say nothing that counts. etcdctl prints that
+# number as a decimal one, and the quotes inside of the value behind backslashes.
+says_replaced() {
+	cluster=$(printf '%s\n' "$2" | sed -n 's/^"ClusterID" : \([0-9]*\)$/\1/p')
+	[ -n "$cluster" ] && [ "$cluster" != "$(printf %u "0x$1" 2>/dev/null)" ] || return 1
+	case "$2" in *"\\\"$1\\\""*) ;; *) return 1 ;; esac
 }
 
 boot() { note_boot; fence_etcd; restore_etcd; activate_silent "$api"; }

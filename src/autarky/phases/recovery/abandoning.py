@@ -14,10 +14,11 @@ from autarky.control.slots import manifests as standby
 from autarky.engine.phase import Change, Warn
 from autarky.errors import Refused
 from autarky.phases.context import Context, for_each
+from autarky.phases.recovery.choosing import of_replaced
 from autarky.phases.recovery.looking import look_at_hosts
 from autarky.phases.recovery.resuming import OWN_COMMAND
 from autarky.phases.recovery.serving import ONE_ETCD, Serving, ask_everywhere
-from autarky.phases.recovery.state import Found, Recovery
+from autarky.phases.recovery.state import OF_FORMER, Found, Recovery
 from autarky.ports import Progress
 
 _SECONDS = 60.0
@@ -45,12 +46,13 @@ class AbandonRecovery:
         _, _, sentences = await look_at_hosts(context, self.recovery)
         serving = await ask_everywhere(context, self.recovery)
         self._refuse(serving)
+        self.recovery.replaced = serving.former
         found, left = self.recovery.found, self.left
         left.works = {name: works for name, one in found.items() if (works := _works(one))}
-        fenced = {name: one for name, one in found.items() if one.fence is not None}
-        replaced = {cluster for quorum in serving.quorums for cluster in quorum.former}
-        left.former = [n for n, one in fenced.items() if one.identity is not None and one.identity.cluster in replaced]
-        left.fenced = [name for name in fenced if name not in left.former]
+        fenced = [name for name, one in found.items() if one.fence is not None]
+        old = of_replaced(self.recovery)
+        left.former = [name for name in fenced if name in old]
+        left.fenced = [name for name in fenced if name not in old]
         changes = [Change(f"remove what was made on {name}") for name in left.works]
         changes += [Change(f"let the member of etcd on {name} run again") for name in left.fenced]
         changes += [Change(f"remove the fence on {name}, whose etcd was replaced") for name in left.former]
@@ -68,7 +70,7 @@ class AbandonRecovery:
             await context.host(nodes[name]).run(["rm", "-rf", *works], timeout=_SECONDS)
         await for_each([nodes[name] for name in left.fenced], lambda node: release(node.name))
         for name in left.former:
-            await context.host(nodes[name]).remove([places.ETCD_FENCED, places.ETCD_FENCE])
+            await context.host(nodes[name]).remove(OF_FORMER)
 
     def _refuse(self, serving: Serving) -> None:
         found = self.recovery.found

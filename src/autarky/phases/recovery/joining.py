@@ -27,8 +27,9 @@ from autarky.phases.etcd_joining import JOIN_SECONDS, addresses_of, admitted, pr
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.recovery.letting import let_start
 from autarky.phases.recovery.reading import identity_of
-from autarky.phases.recovery.state import Recovery, nodes_of, on_host, seat_of
-from autarky.ports import Progress
+from autarky.phases.recovery.state import OF_FORMER, Recovery, nodes_of, on_host, seat_of
+from autarky.phases.recovery.versions import ask_for_what_runs
+from autarky.ports import SHORT, Progress
 from autarky.render.crds import API_VERSION
 
 _MOVE_SECONDS = 60.0
@@ -54,6 +55,7 @@ class ReturnMembers:
 
     async def run(self, context: Context, progress: Progress) -> None:
         if await _is_hosted(context):
+            await ask_for_what_runs(context, seat_of(context, self.recovery), progress)
             await for_each(nodes_of(context, self.recovery), lambda node: _unfence(context, node))
             await self._await_agents(context, progress)
         else:
@@ -75,7 +77,7 @@ class ReturnMembers:
     def _others(self, context: Context) -> list[Node]:
         """Also those whose former data was moved aside before a run was cut. No member starts on a disk that fails."""
         found = [one for one in self.recovery.found.values() if one.node != self.recovery.seat and not one.unreadable]
-        names = {one.node for one in found if one.identity is not None or one.has_pod}
+        names = {one.node for one in found if (one.identity is not None and not one.aside) or one.has_pod}
         return [node for node in context.cluster.nodes if node.name in names]
 
     async def _joining(self, context: Context, progress: Progress) -> list[Node]:
@@ -129,7 +131,7 @@ class ReturnMembers:
             await on_host(host, ["aside", places.ETCD_DATA, kept], timeout=_MOVE_SECONDS)
         listed = (await tools.membership()).members
         addresses = addresses_of(listed) | {node.name: node.known_address()}
-        await let_start(context, node, addresses)
+        await let_start(context, seat_of(context, self.recovery), node, addresses)
         if not member.is_learner:
             await self._until_it_answers(context, node, progress)
             return
@@ -148,8 +150,10 @@ class ReturnMembers:
 
 
 async def _unfence(context: Context, node: Node) -> None:
-    """Its former static pod stays away."""
-    await context.host(node).remove([places.ETCD_FENCED, places.ETCD_FENCE])
+    """Its former static pod stays away. Without a fence a change is one of the new member, which goes on."""
+    host = context.host(node)
+    is_fenced = await host.read(places.ETCD_FENCE, most=SHORT) is not None
+    await host.remove(OF_FORMER if is_fenced else [places.ETCD_FENCED])
 
 
 async def _is_hosted(context: Context) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from autarky import places
+from autarky.control.etcd.decide.upkeep import NOSPACE
 from autarky.engine.phase import Change, Warn
 from autarky.errors import CommandFailed, Unreachable, UserError
 from autarky.model.cluster import Node
@@ -49,6 +50,7 @@ class LookForData:
         there, trusted, sentences = await look_at_hosts(context, recovery)
         await refuse_under_way(context)
         serving = await ask_everywhere(context, recovery)
+        recovery.replaced = serving.former
         sentences += resume(recovery, trusted, serving)
         if not recovery.placed:
             refuse_unfenced(context, recovery, serving)
@@ -84,11 +86,24 @@ class LookForData:
             refuse_full_disk(recovery.found[recovery.seat], 2 * source.size)
             recovery.made_of = made_of(source)
             first_revision(recovery, source.revision)
-            return []
+            return _about_alarms(source)
         if asked is not None:
             refuse_quorum(context, recovery, asked)
         lost = choose_member(recovery, source)
-        return [] if lost is None else [f"{lost[1]} has {lost[0]:,} newer entries, which will be lost"]
+        sentences = [] if lost is None else [f"{lost[1]} has {lost[0]:,} newer entries, which will be lost"]
+        if old := recovery.found[recovery.seat].aside:
+            sentences.append(f"{recovery.seat}: {old}, is taken: what was written since is lost. A backup may be newer")
+        return sentences
+
+
+def _about_alarms(source: FromSnapshot) -> list[str]:
+    if not source.alarms:
+        return []
+    what = f"{source.name} is of an etcd that took no writes (alarm {', '.join(source.alarms)}): the new one takes them"
+    if NOSPACE not in source.alarms:
+        return [what]
+    go_on = "if it is full all the same, delete objects, and raise the quota: spec.etcd.quotaBytes of the ControlPlane"
+    return [f"{what} while there is room. Without the history of the old one there is more; {go_on}"]
 
 
 def _seat_for(context: Context, recovery: Recovery, source: FromSnapshot, asked: Quorum | None) -> str:

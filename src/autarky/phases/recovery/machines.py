@@ -229,7 +229,7 @@ class ForgetOldMachines:
             progress.note(f"the old machine {name} is forgotten: its kubelet can renew and create nothing")
         for name in await _moved(context):
             await kube.delete(API_VERSION, etcd_members.KIND, name)
-        await note_recovery(host, frozenset({self.former}), "", self.recovery.made_of)
+        await note_recovery(host, {self.former}, self.recovery.made_of)
 
     async def _trust_new_machines(self, context: Context, progress: Progress) -> None:
         """Before anything of the old ones is deleted. No machine has joined yet, so that nobody has a credential."""

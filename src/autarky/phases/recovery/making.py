@@ -1,14 +1,17 @@
 """Making the data of the new etcd on its seat, beside the old.
 
 Contract: the old data is only read. What is made is complete or absent: a file `ready` in the recovery's directory is
-written last. If it cannot be made, the old members are released.
+written last. If it cannot be made, the old members are released. Which etcds the new one replaces is in its data, so
+that no member of it ever serves without that; and it takes writes also where the old one, which was full, took none.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autarky.control.etcd.decide.lineage import former_of
 from autarky.engine.phase import Change
 from autarky.errors import UserError
 from autarky.etcd.log import commits_all, end_of
@@ -16,7 +19,7 @@ from autarky.model.etcd_members import peer_url
 from autarky.phases.context import Context
 from autarky.phases.recovery.fencing import release_all
 from autarky.phases.recovery.reading import log_files
-from autarky.phases.recovery.state import Found, FromSnapshot, Recovery, first_revision, on_host, seat_of
+from autarky.phases.recovery.state import Began, Found, FromSnapshot, Recovery, first_revision, on_host, seat_of
 from autarky.ports import Host, Progress
 
 _SLOWEST = 4 * 1024 * 1024
@@ -48,24 +51,32 @@ class MakeData:
         recovery, host = self.recovery, seat_of(context, self.recovery)
         seat, source = recovery.found[recovery.seat], recovery.source
         if isinstance(source, FromSnapshot):
-            snapshot, options, size, revision = f"{recovery.work}/snapshot.db", [], source.size, source.revision
-            await on_host(host, ["begin", recovery.work])
-            await host.push(source.path, snapshot, mode=0o600)
+            size = source.size
+            await _unpack(host, source, recovery)
         else:
-            revision = await _replayed(host, seat, recovery, progress)
-            progress.note(f"{seat.node}: its data has been brought up to revision {revision:,}")
-            # The database of an etcd that has ended has no hash at its end.
-            snapshot, options, size = "old/member/snap/db", ["--skip-hash-check"], seat.size
+            size = seat.size
+            await _copy(host, seat, recovery, progress)
+        former, revision = await _replayed(host, seat, recovery, size)
+        progress.note(f"{seat.node}: its data has been brought up to revision {revision:,}")
+        first = first_revision(recovery, revision)
+        await host.write_files([Began(first, former).file(recovery.work)])
         token = recovery.token(context.cluster.name)
-        bump = str(first_revision(recovery, revision) - revision)
-        arguments = [recovery.work, seat.node, peer_url(seat.address), token, bump, snapshot, *options]
+        # The database of an etcd that has ended has no hash at its end.
+        snapshot = ["old/member/snap/db", "--skip-hash-check"]
+        arguments = [recovery.work, seat.node, peer_url(seat.address), token, str(first - revision), *snapshot]
         await on_host(host, ["make", *arguments], timeout=_seconds_for(size))
 
 
-async def _replayed(host: Host, seat: Found, recovery: Recovery, progress: Progress) -> int:
-    """The revision of a copy of the member's data, with all of its log applied."""
-    timeout = _seconds_for(seat.size)
-    await on_host(host, ["copy", recovery.data, recovery.work], timeout=timeout)
+async def _unpack(host: Host, source: FromSnapshot, recovery: Recovery) -> None:
+    snapshot = f"{recovery.work}/snapshot.db"
+    await on_host(host, ["begin", recovery.work])
+    await host.push(source.path, snapshot, mode=0o600)
+    await on_host(host, ["unpack", recovery.work, snapshot], timeout=_seconds_for(source.size))
+
+
+async def _copy(host: Host, seat: Found, recovery: Recovery, progress: Progress) -> None:
+    """The member's data, with a log that marks all its entries as committed."""
+    await on_host(host, ["copy", recovery.data, recovery.work], timeout=_seconds_for(seat.size))
     _, files = await log_files(host, f"{recovery.work}/old")
     end = end_of(files)
     if not end.committed:
@@ -75,10 +86,15 @@ async def _replayed(host: Host, seat: Found, recovery: Recovery, progress: Progr
         progress.note(f"{seat.node}: a record of its log is damaged: {end.lost} entries from there on are lost")
     record = commits_all(end)  # also in place of a torn record, which etcd might refuse
     await on_host(host, ["append", recovery.work, str(end.offset), str(len(record))], stdin=record)
-    said = await on_host(host, ["replay", recovery.work], timeout=timeout)
+
+
+async def _replayed(host: Host, seat: Found, recovery: Recovery, size: int) -> tuple[frozenset[int], int]:
+    """(The clusters that the copied data says are replaced, its revision), with all of its log applied."""
+    replaced = json.dumps([f"{one:x}" for one in recovery.former])
+    said = await on_host(host, ["replay", recovery.work, replaced], timeout=_seconds_for(size))
     if not said or not said[-1].isdecimal():
         raise UserError(f"{seat.node}: an etcd that was started from its data says no revision: {said}")
-    return int(said[-1])
+    return former_of("".join(said[:-1]) or None), int(said[-1])
 
 
 def _seconds_for(size: int) -> float:

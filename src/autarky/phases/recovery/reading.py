@@ -27,8 +27,8 @@ _SCRATCHES = (f"{places.HOST_ROOT}/scratch/recovery", f"{places.RUN}/recovery")
 
 
 async def with_data(host: Host, found: Found) -> Found:
-    """What there is of it now. Data that was moved aside counts where nothing is in its place; that of a second member,
-    which stands in for the only one while that is changed, where it has more of the same etcd."""
+    """What there is of it now. Data that was moved aside is read where nothing is in its place, and that of a second
+    member, which stands in for the only one while that is changed, where it has more of the same etcd."""
     try:
         data = places.ETCD_DATA
         said, files = await log_files(host, data)
@@ -36,8 +36,10 @@ async def with_data(host: Host, found: Found) -> Found:
         if _has_more(others, files):
             data, files, said = etcd.SECOND_DATA, others, {**said, **beside}
         lone = [] if files else await on_host(host, ["lone", data])
+        aside = ""
         if lone:
-            data = lone[0]
+            word, written, data = lone[0].split(maxsplit=2)
+            aside = "" if word == "cut" or _may_be_cut(found) else f"{data}, put aside and written until {written}"
             sizes, files = await log_files(host, data)
             said = {**said, **sizes}
     except (CommandFailed, Unreachable) as error:
@@ -49,8 +51,14 @@ async def with_data(host: Host, found: Found) -> Found:
         size=said.get("size", 0),
         free=said.get("free", 0),
         data=data,
+        aside=aside,
         unreadable="",
     )
+
+
+def _may_be_cut(found: Found) -> bool:
+    """Whether a placing may have been cut there, of which nothing else is left: it is on the seat, behind the fence."""
+    return found.fence is not None and found.fence.seat == found.node
 
 
 def _has_more(others: Sequence[bytes], files: Sequence[bytes]) -> bool:

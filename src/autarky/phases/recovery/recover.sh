@@ -2,12 +2,16 @@
 # What a recovery of etcd does on a host, with etcd's own programs. WORK is a directory beside the member's data.
 #   made DATA                     prints "made ID" or "placed ID" for each recovery whose new data is complete
 #   log DATA WORK                 writes the last two files of the log to WORK, packed, and prints what there is
-#   lone DATA                     prints where a member's data is that was moved aside, if there is one such place, and
-#                                 nothing where it was
+#   lone DATA                     prints where a member's data is that was moved aside, and nothing is where it was: "cut"
+#                                 and the one place that a placing has noted, else "aside" and the only one that there
+#                                 is, with when it was written last between the two
 #   copy DATA WORK                copies a member's data to WORK/old
 #   begin WORK                    makes that directory, instead of what an interrupted recovery has left
 #   append WORK OFFSET LENGTH     appends standard input to the last file of the copied log, which ends with it
-#   replay WORK                   starts an etcd from WORK/old that is its only member, until it has applied its log
+#   unpack WORK SNAPSHOT          makes WORK/old of a snapshot, which goes
+#   replay WORK FORMER            starts an etcd from WORK/old that is its only member, until it has applied its log,
+#                                 takes writes, and says which clusters are replaced: FORMER, a list as JSON, and those
+#                                 that it has named before; prints that list, and the revision
 #   make WORK NAME URL TOKEN BUMP SNAPSHOT [OPTION]   makes the data of a new cluster of one member in WORK/new
 #   place DATA WORK KEPT          puts that in the place of the old data, which is kept in DATA/KEPT, or where there is
 #                                 such a directory, in KEPT with the recovery's id; prints where
@@ -19,6 +23,7 @@ bin="@BIN@"
 ca="@CA@"
 peer_ca="@PEER_CA@" # below the data
 member="@MEMBER@"
+former_key="@FORMER_KEY@" # in etcd: the clusters that it has replaced
 client=unix://localhost:1 peer=unix://localhost:2
 
 # From the note of where the old data goes on there is no way back: it may be moved already.
@@ -45,8 +50,15 @@ log() {
 # Where nothing is in its place: a placing may have been cut, and what it has left be gone.
 lone() {
 	[ ! -d "$1/member" ] || return 0
-	set -- "$1"/kept.*/member
-	if [ $# -eq 1 ] && [ -d "$1/wal" ]; then echo "${1%/member}"; fi
+	all=("$1"/kept.*/member) found=()
+	for kept in "${all[@]%/member}"; do
+		if grep -qsxF -e "$kept" "$1"/recovery.*/kept; then found+=("$kept"); fi
+	done
+	word='cut'
+	if [ ${#found[@]} -eq 0 ]; then word='aside' found=("${all[@]%/member}"); fi
+	kept=${found[0]}
+	[ ${#found[@]} -eq 1 ] && [ -d "$kept/member/wal" ] || return 0
+	echo "$word $(date -u -r "$kept/member/wal/$(logs "$kept" | tail -n 1)" +%Y-%m-%dT%H:%M:%SZ) $kept"
 }
 
 # What an earlier recovery left that did not get so far. Marked, and without its data, it would seem to be placed.
@@ -69,24 +81,58 @@ append() {
 	truncate -s "$(($2 + $3))" "$file"
 }
 
-ctl() { "$bin/etcdctl" --endpoints="$client" --command-timeout=5s "$@" 2>/dev/null; }
+ctl() { "$bin/etcdctl" --endpoints="$client" --command-timeout=5s "$@"; }
+
+revision() { ctl get nothing -w fields | sed -n 's/^"Revision" : //p'; }
+
+unpack() {
+	cd "$1"
+	rm -rf old
+	"$bin/etcdutl" snapshot restore "$2" --data-dir old >etcdutl.log 2>&1 </dev/null ||
+		{ tail -n 3 etcdutl.log >&2; exit 1; }
+	rm -f "$2"
+}
 
 # A log that holds all entries, and no other member to wait for: what was written last is applied as soon as it leads.
+# All that is written here is written into a copy: this etcd may be of a later version than the members, and what it
+# notes of that does not get into the data that is made of the copy.
 replay() {
 	cd "$1"
 	rm -f localhost:1 localhost:2
-	"$bin/etcd" --data-dir=old --force-new-cluster --log-level=warn --listen-client-urls="$client" \
-		--advertise-client-urls="$client" --listen-peer-urls="$peer" >etcd.log 2>&1 </dev/null &
+	"$bin/etcd" --data-dir=old --force-new-cluster --quota-backend-bytes=-1 --log-level=warn \
+		--listen-client-urls="$client" --advertise-client-urls="$client" --listen-peer-urls="$peer" \
+		>etcd.log 2>&1 </dev/null &
 	server=$!
 	trap 'kill -KILL $server 2>/dev/null || :' EXIT
-	until ctl get nothing >/dev/null; do
+	until ctl get nothing >/dev/null 2>&1; do
 		kill -0 "$server" 2>/dev/null || { tail -n 3 etcd.log >&2; exit 1; }
 		sleep 0.1
 	done
-	ctl get nothing -w fields | sed -n 's/^"Revision" : //p'
+	take_writes "$2"
+	ctl get "$former_key" --print-value-only
+	revision
 	kill -TERM "$server"
 	wait "$server" || :
 	trap - EXIT
+}
+
+# An alarm is in the data as well: with it the new etcd would refuse even the note of what it replaces, which has to be
+# there before it serves. So it goes while there is no quota; and what has no room without it makes some.
+take_writes() {
+	alarms=$(ctl alarm list)
+	[ -z "$alarms" ] || ctl alarm disarm >/dev/null
+	known=$(ctl get "$former_key" --print-value-only)
+	ids=$(printf '%s\n' "$1" "$known" | { grep -oE '"[0-9a-f]{1,16}"' || :; } | sort -u | paste -sd ,)
+	former="[${ids//,/, }]"
+	if [ -n "$alarms" ] || [ "$former" != "${known:-[]}" ]; then ctl put "$former_key" "$former" >/dev/null; fi
+	[ -z "$alarms" ] || make_room
+}
+
+# The history goes: the last write is of a revision that was never compacted. Where the disk has no room for the smaller
+# database, that is as full as it was.
+make_room() {
+	ctl --command-timeout=10m compact --physical "$(revision)" >/dev/null
+	ctl --command-timeout=10m defrag >/dev/null || :
 }
 
 make() {

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import NoReturn
 
-from autarky import places
 from autarky.control.etcd.decide.refusing import Begun, Then, then
 from autarky.errors import Refused
 from autarky.model.cluster import Level
@@ -18,11 +17,13 @@ from autarky.phases.context import Context
 from autarky.phases.recovery.serving import ONE_ETCD, Quorum, Serving
 from autarky.phases.recovery.state import (
     KINDS,
+    OF_FORMER,
     Fence,
     Found,
     FromKept,
     FromMember,
     FromSnapshot,
+    NotDone,
     Recovered,
     Recovery,
     Source,
@@ -30,8 +31,9 @@ from autarky.phases.recovery.state import (
 
 ONLY_WITHOUT_QUORUM = "a new etcd is made from a member's data only when the old one is lost"
 ABANDON = "autarky etcd recover-quorum --abandon"
+UNDO = "autarky restore --undo"
 OWN_COMMAND = "an interrupted recovery is finished by its own command"
-DROP_FENCE = f"rm -f {places.ETCD_FENCED} {places.ETCD_FENCE}"
+DROP_FENCE = f"rm -f {' '.join(OF_FORMER)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +169,21 @@ def _others(recovery: Recovery, trusted: Set[str]) -> list[str]:
 
 
 def _resumed(recovery: Recovery) -> list[str]:
+    recovery.not_done = not_done = _not_done(recovery)
     found = [f"an interrupted recovery is resumed: the new etcd on {recovery.seat}, {recovery.made_of}"]
+    if not_done is not None:
+        found.append(f"{not_done.clause} by this run: give {not_done.command} again when it has ended")
+    return found
+
+
+def _not_done(recovery: Recovery) -> NotDone | None:
+    """A member's data is asked for to have an etcd that serves, and any recovery ends with that."""
     source = recovery.source
     if isinstance(source, FromSnapshot) and recovery.made_of != made_of(source):
-        found.append(f"{source.name} is not restored by this run: give the command again when it has ended")
-    return found
+        return NotDone(f"{source.name} is not restored", "the command")
+    if isinstance(source, FromKept) and recovery.kind != KINDS[FromKept]:
+        return NotDone("nothing is taken back", f"`{UNDO}`")
+    return None
 
 
 def _unknown_fence(name: str) -> str:

@@ -62,6 +62,11 @@ class Serving:
         return next(iter(self.quorums), None)
 
     @property
+    def former(self) -> frozenset[int]:
+        """As others than the cluster itself say: of itself that is nothing (`decide.lineage`)."""
+        return frozenset[int]().union(*(one.former - {one.cluster} for one in self.quorums))
+
+    @property
     def clusters(self) -> frozenset[int]:
         return frozenset(one.cluster for one in self.answers if one.reads)
 
@@ -204,6 +209,12 @@ async def _quorum(tools: EtcdTools, answer: Answer, revision: int, recovery: Rec
 
 
 async def _leader(tools: EtcdTools, membership: Membership, recovery: Recovery) -> str | None:
+    found = await leader_of(tools, membership)
+    return found.name if found is not None and found.name in recovery.found else None
+
+
+async def leader_of(tools: EtcdTools, membership: Membership) -> Member | None:
+    """Of the latest term: a former one may not know yet that it leads no more."""
     statuses = await tools.statuses(url for one in membership.members for url in one.client_urls)
-    leads = {status.leader for status in statuses.values()}
-    return next((one.name for one in membership.members if one.id in leads and one.name in recovery.found), None)
+    newest = max(statuses.values(), key=lambda one: one.raft_term, default=None)
+    return next((one for one in membership.members if newest is not None and one.id == newest.leader), None)

@@ -3,7 +3,8 @@
 Contract: from the first step on the old data is out of its place, and only going on leads to an etcd that runs; run
 again, every step finds what was done. Every API server, controller-manager, scheduler and operator that answers to us
 is ended before the new etcd starts: what they remember is of a time that did not happen (a garbage collector deletes
-what belongs to an owner that it has seen gone, also if that is back).
+what belongs to an owner that it has seen gone, also if that is back). Which clusters the new etcd replaces is on the
+disk of its host before it starts, and in its data (`making`): else two former members that come back would be an etcd.
 """
 
 from __future__ import annotations
@@ -19,22 +20,32 @@ from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.slots import manifests as standby
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
-from autarky.errors import CommandFailed, Unreachable
+from autarky.errors import CommandFailed, Unreachable, UserError
 from autarky.etcd.members import Membership
 from autarky.etcd.tools import EtcdTools
 from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.model.components import OPERATOR, WITH_STANDBY
 from autarky.model.files import File
-from autarky.parsing import parsed
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.recovery.judging import api_servers, newest_etcd
 from autarky.phases.recovery.letting import let_start
 from autarky.phases.recovery.reading import identity_of
-from autarky.phases.recovery.state import Recovered, Recovery, fence_in, nodes_of, on_host, seat_of, stamp
+from autarky.phases.recovery.state import (
+    Began,
+    Recovered,
+    Recovery,
+    began_in,
+    fence_in,
+    nodes_of,
+    on_host,
+    seat_of,
+    stamp,
+)
+from autarky.phases.recovery.versions import seat_pod
 from autarky.phases.start import start_kubelet, wait_for_api
-from autarky.ports import Host, Progress
+from autarky.ports import SHORT, Host, Progress
 from autarky.render import node as render_node
 
 STARTS_SECONDS = 120.0
@@ -64,7 +75,11 @@ class StartEtcd:
         [kept] = await on_host(host, ["place", places.ETCD_DATA, recovery.work, wanted], timeout=60)
         # With this, what is not noted yet is resumed when the fence is gone.
         await host.write_files([File(fence_in(recovery.work), recovery.fence.file().content, 0o600)])
-        await host.remove([places.ETCD_CLUSTER])  # of the former data: at a boot the seat would leave its own etcd
+        await _forget_former(host)
+        own, began = await identity_of(host, places.ETCD_DATA), Began.read(await host.read(began_in(recovery.work)))
+        noted = None
+        if own is not None and began is not None:
+            noted = await self._note_on_host(context, kept, own.cluster, began, resumed=resumed)
         if not await static_pods(host):
             await self._write_pod(context, host)
             await for_each(nodes_of(context, recovery), lambda node: _restart_control_plane(context, node))
@@ -73,12 +88,24 @@ class StartEtcd:
         if resumed:
             await self._let_voters_start(context, host)
         membership = await _answers(context, host, progress)
-        replaced = await identity_of(host, kept)  # a run that was cut has seen it, this one may not
-        former = {*recovery.former, *([] if replaced is None else [replaced.cluster])}
+        if noted is None:  # an earlier release has made the data
+            noted = await self._note_on_host(context, kept, *await _serving(host), resumed=resumed)
+        await _note_in_etcd(host, noted)
+        progress.note(f"etcd {membership.cluster:x} runs on {recovery.seat}; its former data is in {kept}")
+
+    async def _note_on_host(
+        self, context: Context, kept: str, cluster: int, began: Began, *, resumed: bool
+    ) -> Recovered:
+        recovery, host = self.recovery, seat_of(context, self.recovery)
+        former = set(recovery.former)
+        if resumed and (replaced := await identity_of(host, kept)) is not None:
+            former.add(replaced.cluster)  # the run that was cut has seen it in its place
         versions = str(max(await api_servers(context, recovery))), await newest_etcd(context, host)
         at = stamp(context.clock.time())
-        await note_recovery(host, former, kept, recovery.made_of, at=at, kind=recovery.kind, versions=versions)
-        progress.note(f"etcd {membership.cluster:x} runs on {recovery.seat}; its former data is in {kept}")
+        made_of, kind = recovery.made_of, recovery.kind
+        noted = _recovered(cluster, began, former, kept, made_of, at=at, kind=kind, versions=versions)
+        await host.write_files([noted.file()])
+        return noted
 
     async def _let_voters_start(self, context: Context, host: Host) -> None:
         """Where members have joined already and their static pods are away, the new etcd has no quorum, and cannot be
@@ -90,16 +117,22 @@ class StartEtcd:
         addresses = {node.name: node.known_address() for node in nodes}
         for node in nodes:
             if node.name != self.recovery.seat and not await static_pods(context.host(node)):
-                await let_start(context, node, addresses)
+                await let_start(context, host, node, addresses)
 
     async def _write_pod(self, context: Context, host: Host) -> None:
         """The static pod of the seat, for when its fence goes."""
         recovery = self.recovery
         node = context.cluster.node(recovery.seat)
-        there = await host.read(places.ETCD_FENCED)
-        old = parsed(there) if there is not None else etcd.member_pod(context.inputs(), node)
+        old = await seat_pod(context, recovery, node)
         pod = etcd.founded_again(old, node.name, node.known_address(), recovery.token(context.cluster.name))
         await host.write_files([File(places.ETCD_FENCED, render_node.manifest(pod).content, 0o600)])
+
+
+async def _forget_former(host: Host) -> None:
+    """With a note of the former data's cluster the seat would leave its own etcd at a boot; with one of what its agent
+    was changing of the former member, that would go on. Without a fence a change is one of the new member."""
+    is_fenced = await host.read(places.ETCD_FENCE, most=SHORT) is not None
+    await host.remove([places.ETCD_CLUSTER, *([places.ETCD_CHANGE] if is_fenced else [])])
 
 
 async def _restart_control_plane(context: Context, node: Node) -> None:
@@ -123,35 +156,52 @@ async def _answers(context: Context, host: Host, progress: Progress) -> Membersh
     return found
 
 
-async def note_recovery(
-    host: Host,
+async def note_recovery(host: Host, former: Iterable[int], made_of: str) -> None:
+    """Of an etcd that serves: on its host, and in itself, which clusters it replaces."""
+    noted = _recovered(*await _serving(host), former, "", made_of, at=stamp(datetime.now(UTC).timestamp()))
+    await host.write_files([noted.file()])
+    await _note_in_etcd(host, noted)
+
+
+async def _serving(host: Host) -> tuple[int, Began]:
+    """What an etcd that serves says of itself, after the id of its cluster."""
+    tools = EtcdTools(host)
+    membership, revision = await tools.membership(), await tools.revision()
+    return membership.cluster, Began(revision, former_of(await tools.value(FORMER)))
+
+
+def _recovered(
+    cluster: int,
+    began: Began,
     former: Iterable[int],
     kept: str,
     made_of: str,
     *,
-    at: str = "",
+    at: str,
     kind: str = "",
     versions: tuple[str, str] = ("", ""),
-) -> None:
-    """In the new etcd, which clusters it replaces: a member of a former one that comes back finds its own id there, and
-    stays out of the way. On its host, where the former data is. at: when; default: now. versions: of Kubernetes and
-    etcd, which have written that data."""
+) -> Recovered:
+    """versions: of Kubernetes and etcd, which have written the data from before."""
+    ids = [f"{one:x}" for one in sorted({*began.former, *former} - {cluster})]
+    return Recovered(f"{cluster:x}", kept, made_of, at, began.revision, ids, kind, *versions)
+
+
+async def _note_in_etcd(host: Host, noted: Recovered) -> None:
+    """Which clusters it replaces, where it does not say so: a member of a former one that comes back finds its own id
+    there, and stays out of the way."""
     tools = EtcdTools(host)
-    membership, revision = await tools.membership(), await tools.revision()
     known = former_of(await tools.value(FORMER))
-    ids = [f"{one:x}" for one in sorted({*known, *former} - {membership.cluster})]
-    await tools.put(FORMER, json.dumps(ids))
-    noted = Recovered(
-        f"{membership.cluster:x}",
-        kept,
-        made_of,
-        at or stamp(datetime.now(UTC).timestamp()),
-        revision,
-        ids,
-        kind,
-        *versions,
-    )
-    await host.write_files([noted.file()])
+    if noted.replaced <= known:
+        return
+    ids = sorted((known | noted.replaced) - {int(noted.cluster, 16)})
+    try:
+        await tools.put(FORMER, json.dumps([f"{one:x}" for one in ids]))
+    except CommandFailed as error:
+        raise UserError(
+            f"{host.name}: the new etcd does not take the note of which ones it has replaced: {error}",
+            fix="run the same command again; if etcd is full, after `autarky etcd defrag` and `autarky etcd alarm"
+            " --disarm`. Leave machines off that are off: their members may be of an etcd that was replaced",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autarky import places
+from autarky.control.etcd.decide.lineage import FORMER
 from autarky.control.etcd.decide.recovery import beginning
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.errors import CommandFailed, Refused, UserError
@@ -31,9 +32,12 @@ SCRIPT = program(
     member=f"https://127.0.0.1:{ports.ETCD_CLIENT}",
     ca=f"{etcd.PKI}/ca.crt",
     peer_ca=etcd.PEER_CA.removeprefix(f"{places.ETCD_DATA}/"),
+    former_key=FORMER,
 )
 
 
+OF_FORMER = (places.ETCD_CHANGE, places.ETCD_FENCED, places.ETCD_FENCE)
+"""What would start a former member on a fenced host, then its fence: whoever sees none finds nothing of it there."""
 REVISIONS = 2**62
 """etcd counts up to twice as many. No recovery begins beyond this, so that there is room for what is written then."""
 CLUSTERS = 2**64
@@ -67,6 +71,28 @@ class Fence:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             fix = "see what is in /var/lib/etcd on each control node, and remove that file where etcd should run"
             raise UserError(f"{places.ETCD_FENCE} cannot be read: {error}", fix=fix) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """What a new etcd begins with: its revision, and the ids of the clusters that it says it has replaced. In a file
+    beside its data."""
+
+    revision: int
+    former: frozenset[int] = frozenset()
+
+    def file(self, work: str) -> File:
+        said = {"revision": self.revision, "former": [f"{one:x}" for one in sorted(self.former)]}
+        return File(began_in(work), json.dumps(said).encode() + b"\n", 0o600)
+
+    @classmethod
+    def read(cls, content: bytes | None) -> Began | None:
+        """None where a release has made the data that wrote no such file, or it cannot be understood."""
+        try:
+            found = parsed(content or b"")
+            return cls(int(found["revision"]), frozenset(int(str(one), 16) for one in found["former"]))
+        except (ValueError, KeyError, TypeError):
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +161,9 @@ class Found:
     """Why its log could not be read, if that failed."""
     data: str = places.ETCD_DATA
     """Where its data is: where a recovery was cut, it may have been moved aside, with nothing in its place."""
+    aside: str = ""
+    """Where nothing shows that a recovery was cut: which directory that is, and how old. It may be of a member that
+    left months ago, so that only a person takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +177,8 @@ class FromMember:
 class FromSnapshot:
     """A snapshot on this machine. name: what it is, for people. node: where the new etcd begins; None: where the leader
     is. size in bytes. etcd, kubernetes: the versions that have written it; empty where that has been judged. members:
-    names of the nodes that had a member, which the API will know again."""
+    names of the nodes that had a member, which the API will know again. alarms: their kinds; with one of them that etcd
+    took no writes."""
 
     path: Path
     name: str
@@ -158,6 +188,7 @@ class FromSnapshot:
     etcd: str = ""
     members: tuple[str, ...] = ()
     kubernetes: str = ""
+    alarms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +215,14 @@ class Members:
     control: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class NotDone:
+    """clause: what does not happen. command: what is to be run again for that."""
+
+    clause: str
+    command: str
+
+
 @dataclass(slots=True)
 class Recovery:
     """One recovery of etcd, in the making. id, seat, made_of: taken from an interrupted one, where it is resumed.
@@ -205,8 +244,14 @@ class Recovery:
     """When (RFC 3339); empty until somebody has looked."""
     as_begun: str = ""
     """Of which kind it was when it began, where it is resumed."""
+    not_done: NotDone | None = None
+    """What a person has asked for, where another recovery is finished instead."""
     members: Members | None = None
     """None where that could not be learned."""
+    replaced: frozenset[int] = frozenset()
+    """The ids of the clusters that an etcd which serves has replaced, as it says."""
+    earlier: dict[str, Fence] = field(default_factory=dict)
+    """Of nodes that another recovery had fenced already: its fence. Their members did not run before this one."""
 
     @property
     def work(self) -> str:
@@ -260,6 +305,10 @@ async def fence_on(host: Host, placed: Iterable[str] = ()) -> Fence | None:
 def fence_in(work: str) -> str:
     """A copy of it, beside the data of the new etcd."""
     return f"{work}/fence.json"
+
+
+def began_in(work: str) -> str:
+    return f"{work}/began.json"
 
 
 def first_revision(recovery: Recovery, source: int) -> int:

@@ -23,7 +23,7 @@ from autarky.render import node as render_node
 from fakes.clusters import a_cluster, inputs_of
 from unit.control.slots.test_standby_script import API, Place, contents, held, revision
 
-CLUSTER = 0xABC
+CLUSTER, NOW = 0xABC0123456789ABC, 2**64 - 1
 ASKED = """#!/bin/sh
 echo "$@" >>{root}/asked
 for word; do case $word in --endpoints=*) address=${{word#--endpoints=https://}}; address=${{address%:*}} ;; esac; done
@@ -56,9 +56,14 @@ class ControlNode(Place):
     def etcd_pods(self) -> list[bytes]:
         return [path.read_bytes() for path in sorted(self.manifests.glob("etcd-*"))]
 
-    def says(self, address: str, content: str) -> None:
+    def says(self, address: str, content: str, cluster: int = NOW) -> None:
+        """As `etcdctl get` prints it (`tests/contract/etcd/test_etcd_tools.py`)."""
+        fields = (("ClusterID", cluster), ("MemberID", 7), ("Key", FORMER), ("Value", content), ("Count", 1))
+        self.prints(address, "".join(f'"{name}" : {json.dumps(value)}\n' for name, value in fields))
+
+    def prints(self, address: str, text: str) -> None:
         (self.root / "said").mkdir(exist_ok=True)
-        (self.root / "said" / address).write_text(content)
+        (self.root / "said" / address).write_text(text)
 
     def asked(self) -> list[str]:
         path = self.root / "asked"
@@ -279,6 +284,22 @@ def test_a_release_that_is_cut_leaves_the_pod_or_the_fence_and_is_finished_by_th
     assert not fenced.fence.exists()
 
 
+def test_a_release_that_is_cut_between_what_it_removes_leaves_no_pod_that_a_later_one_would_put_back(
+    fenced: ControlNode,
+) -> None:
+    """The fence goes last: a boot takes the pod away again, and the next release puts it back."""
+    fenced.run("release-etcd", noted="rm")
+    _, *removed = (fenced.root / "rm").read_text().split()
+    Path(removed[0]).unlink()
+    assert (fenced.fence.exists(), fenced.fenced.exists()) == (True, False)
+    assert fenced.etcd_pods() == [fenced.pod]
+    fenced.ok("boot")
+    assert fenced.etcd_pods() == []
+    fenced.ok("release-etcd")
+    assert fenced.etcd_pods() == [fenced.pod]
+    assert list((fenced.root / "state").iterdir()) == []
+
+
 @pytest.mark.parametrize("verb", ["fence-etcd", "release-etcd"])
 def test_without_the_lock_neither_is_done(node: ControlNode, verb: str) -> None:
     node.fence.write_text("{}")
@@ -313,9 +334,11 @@ def replaced(*clusters: int) -> str:
 def test_a_member_of_a_former_etcd_is_stopped_before_it_can_meet_others(returning: ControlNode) -> None:
     """Two of three would go on as the former etcd. Its data stays where it is: the agent moves it aside."""
     returning.says("192.0.2.12", replaced(7, CLUSTER))
+    (returning.root / "state/etcd-change.json").write_text("{}")
     for _ in range(2):
         returning.ok("boot-rest")
         assert returning.etcd_pods() == []
+        assert not (returning.root / "state/etcd-change.json").exists(), "a change by its agent would put one back"
         assert (returning.manifests / "node-load-balancer-1.json").exists()
         assert (returning.root / "member/wal").is_dir()
 
@@ -327,7 +350,7 @@ def test_all_members_are_asked_for_the_clusters_that_theirs_has_replaced(returni
     endpoints = [f"--endpoints=https://192.0.2.1{one}:{ports.ETCD_CLIENT}" for one in (1, 2, 3)]
     assert [next(word for word in line.split() if word.startswith("--endpoints")) for line in asked] == endpoints
     for line in asked:
-        assert line.endswith(f"get {FORMER} --print-value-only")
+        assert line.endswith(f"get {FORMER} --write-out=fields")
         for name in ("cacert=/etc/kubernetes/pki/etcd/ca.crt", "cert=", "key=", "command-timeout=", "dial-timeout="):
             assert f"--{name}" in line
     assert returning.etcd_pods() == []
@@ -345,6 +368,23 @@ def test_rule_2_silence_and_what_is_said_of_others_stops_nothing(returning: Cont
     returning.ok("boot-rest")
     assert returning.etcd_pods() == before == [returning.pod]
     assert len(returning.asked()) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ['["{own}"]', '"Value" : "[\\"{own}\\"]"', '"ClusterID" : x\n"Value" : "[\\"{own}\\"]"']
+)
+def test_who_does_not_say_of_which_cluster_it_is_stops_nothing(returning: ControlNode, text: str) -> None:
+    returning.prints("192.0.2.12", text.replace("{own}", f"{CLUSTER:x}"))
+    returning.ok("boot-rest")
+    assert returning.etcd_pods() == [returning.pod]
+
+
+def test_whatever_the_members_of_its_own_cluster_say_it_stays(returning: ControlNode) -> None:
+    """Whoever has the etcd that a cluster moves into can write there that it was replaced."""
+    for number in (1, 2, 3):
+        returning.says(f"192.0.2.1{number}", replaced(7, CLUSTER), cluster=CLUSTER)
+    returning.ok("boot-rest")
+    assert returning.etcd_pods() == [returning.pod]
 
 
 @pytest.mark.parametrize("missing", ["etcd-cluster", "etcd-members.json"])

@@ -10,11 +10,12 @@ from autarky.control.etcd.manifests import members as etcd_members
 from autarky.engine.phase import Change, Warn
 from autarky.engine.runner import run_operation
 from autarky.phases.context import Context, memory_of
+from autarky.phases.recovery.fencing import FenceEtcd
 from autarky.phases.recovery.looking import LookForData
-from autarky.phases.recovery.state import Recovery
+from autarky.phases.recovery.state import FromMember, FromSnapshot, Recovery
 from autarky.places import ETCD_FENCE, ETCD_FENCED
 from autarky.render.crds import API_VERSION
-from autarky.workflows.recovery import phases
+from autarky.workflows.recovery import abandoning, phases
 from fakes.kube import FakeKube
 from fakes.recovering_host import RecoveringEtcd
 
@@ -95,6 +96,28 @@ class Scene:
     def former(self) -> frozenset[int]:
         [cluster] = self.etcd.serving()
         return former_of(self.etcd.values[cluster]["keys"].get(FORMER))
+
+
+async def fence(scene: Scene, recovery: Recovery, name: str) -> None:
+    host = scene.hosts[name]
+    await host.write_files([recovery.fence.file()])
+    host._fencing("fence-etcd")
+    host.process = False
+
+
+async def killed_after_fencing_n2(scene: Scene, snapshot: FromSnapshot) -> Recovery:
+    """The new data is complete on n1."""
+    recovery, _ = await scene.until(snapshot, FenceEtcd)
+    assert recovery.made
+    await fence(scene, recovery, "n2")
+    scene.etcd.acts.clear()
+    return recovery
+
+
+async def abandon(scene: Scene) -> None:
+    context = scene.make()
+    scene.etcd.on_again()
+    await run_operation("test", "abandon", abandoning(Recovery(FromMember())), context, clock=context.clock)
 
 
 def etcd_member(name: str, number: int):

@@ -6,43 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from autarky.engine.phase import Change, Warn
+from autarky.engine.phase import Warn
 from autarky.engine.runner import run_operation
 from autarky.errors import AutarkyError, Refused
-from autarky.model.cluster import Level
 from autarky.phases.recovery.abandoning import AbandonRecovery
-from autarky.phases.recovery.fencing import FenceEtcd
 from autarky.phases.recovery.joining import ReturnMembers
 from autarky.phases.recovery.making import MakeData
 from autarky.phases.recovery.state import Fence, FromKept, FromMember, FromSnapshot, Recovery
 from autarky.places import ETCD_FENCE, ETCD_FENCED
 from autarky.workflows.recovery import abandoning
-from unit.phases.recovery.scenes import OLD, Scene, all_is_well, not_hosted
+from unit.phases.recovery.scenes import OLD, Scene, abandon, all_is_well, fence, killed_after_fencing_n2
 
 pytestmark = pytest.mark.looptime
 WAS_INTERRUPTED = r"a recovery made of backup-1 was interrupted on 2027-01-15T08:00:0\d"
-
-
-async def fence(scene: Scene, recovery: Recovery, name: str) -> None:
-    host = scene.hosts[name]
-    await host.write_files([recovery.fence.file()])
-    host._fencing("fence-etcd")
-    host.process = False
-
-
-async def killed_after_fencing_n2(scene: Scene, snapshot: FromSnapshot) -> Recovery:
-    """The new data is complete on n1."""
-    recovery, _ = await scene.until(snapshot, FenceEtcd)
-    assert recovery.made
-    await fence(scene, recovery, "n2")
-    scene.etcd.acts.clear()
-    return recovery
-
-
-async def abandon(scene: Scene) -> None:
-    context = scene.make()
-    scene.etcd.on_again()
-    await run_operation("test", "abandon", abandoning(Recovery(FromMember())), context, clock=context.clock)
 
 
 # --- with a quorum ----------------------------------------------------------------------------------------------------
@@ -144,6 +120,32 @@ async def test_from_then_on_it_is_finished_whatever_is_asked_for(scene: Scene, s
     assert (await scene.run(FromMember())).id == recovery.id
 
 
+async def test_whoever_asked_for_something_else_hears_that_it_was_not_done(scenes, snapshot: FromSnapshot) -> None:
+    """An undo of what was cut would seem to have succeeded, and has completed it."""
+    not_done = {
+        "nothing is taken back by this run: give `autarky restore --undo` again when it has ended": FromKept(),
+        "backup-1 is not restored by this run: give the command again when it has ended": snapshot,
+    }
+    for sentence, source in not_done.items():
+        scene = scenes()
+        recovery = await placed_on_n1(scene)
+        assert sentence in await scene.plan(source)
+        with pytest.raises(Refused, match=r"the recovery made of the data of n1 .* has been finished, and") as refused:
+            await scene.run(source)
+        assert "to go on: run" in str(refused.value)
+        all_is_well(scene)
+        assert (await scene.run(source)).id != recovery.id
+        all_is_well(scene)
+
+
+async def test_an_undo_that_was_cut_is_finished_by_an_undo(scene: Scene, snapshot: FromSnapshot) -> None:
+    await scene.run(snapshot)
+    recovery, _ = await scene.until(FromKept(), ReturnMembers)
+    [said] = await scene.plan(FromKept())
+    assert said.startswith("an interrupted recovery is resumed")
+    assert (await scene.run(FromKept())).id == recovery.id
+
+
 async def test_but_not_beside_another_etcd_that_has_a_quorum(scene: Scene) -> None:
     """n2 and n3 came back before it was noted which etcd the new one replaces."""
     await placed_on_n1(scene)
@@ -242,54 +244,6 @@ async def test_while_the_seat_is_silent_nobody_is_released_unless_its_own_etcd_s
     scene.hosts["n3"].files["/etc/kubernetes/manifests/etcd-n3.json"] = scene.hosts["n3"].files.pop(ETCD_FENCED)
     await abandon(scene)
     assert scene.hosts["n2"].runs == OLD
-
-
-# --- a fence that is left where the new etcd serves -----------------------------------------------------------------
-
-
-async def left_fenced(scene: Scene) -> None:
-    """n3 was off at the end of the recovery that has fenced it."""
-    scene.lost_quorum()
-    recovery = await scene.run(FromMember())
-    n3 = scene.hosts["n3"]
-    n3.files[ETCD_FENCE] = (replace(recovery.fence, seat="n3").file().content, 0o600)
-    scene.on("n3")
-    scene.etcd.acts.clear()
-
-
-async def test_nobody_is_advised_to_start_the_member_of_an_etcd_that_was_replaced(scene: Scene) -> None:
-    await left_fenced(scene)
-    with pytest.raises(Refused, match="etcd has a quorum") as refused:
-        await scene.run(FromMember())
-    assert "a fence is left on n3, whose data is of an etcd that this one has replaced" in str(refused.value)
-    assert "after ten minutes its agent lets it join this one" in str(refused.value)
-    assert "release-etcd" not in str(refused.value)
-    assert "--abandon" not in str(refused.value)
-
-
-async def test_where_no_agent_looks_after_it_there_is_a_command(scene: Scene) -> None:
-    await left_fenced(scene)
-    await not_hosted(scene)
-    make = scene.make
-
-    def without_agents():
-        context = make()
-        return replace(context, cluster=replace(context.cluster, self_hosted=Level(2)))
-
-    scene.make = without_agents
-    with pytest.raises(Refused, match=f"remove it there with `rm -f {ETCD_FENCED} {ETCD_FENCE}`"):
-        await scene.run(FromMember())
-
-
-async def test_abandoning_takes_only_its_fence(scene: Scene) -> None:
-    await left_fenced(scene)
-    scene.etcd.hosted = False
-    n3 = scene.hosts["n3"]
-    changes = await AbandonRecovery(Recovery(FromMember())).plan(scene.make())
-    assert Change("remove the fence on n3, whose etcd was replaced") in changes
-    await abandon(scene)
-    assert not {ETCD_FENCE, ETCD_FENCED} & n3.files.keys()
-    assert n3.runs is None
 
 
 # --- what is written on a host ----------------------------------------------------------------------------------------

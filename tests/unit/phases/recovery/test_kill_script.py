@@ -57,8 +57,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         one.communicate()
 
 
-def kill(data: Path) -> int:
-    return subprocess.run(["bash", "-c", _KILL, "bash", data], capture_output=True, check=False, timeout=60).returncode
+def kill(*data: Path) -> int:
+    return subprocess.run(["bash", "-c", _KILL, "bash", *data], capture_output=True, check=False, timeout=60).returncode
 
 
 def has_ended(one: subprocess.Popen[bytes]) -> bool:
@@ -88,6 +88,20 @@ def test_so_is_one_that_has_not_opened_any_yet(data: Path, start: Start) -> None
     member = start(data)
     assert kill(data) == 0
     assert has_ended(member)
+
+
+def test_so_is_a_second_one_with_its_own_directory(data: Path, start: Start) -> None:
+    """Also where there is none of the first one."""
+    (data / "second/member").mkdir(parents=True)
+    second = start(data / "second")
+    assert kill(data) == 1
+    assert kill(data, data / "second") == 0
+    assert has_ended(second)
+    both = [start(data), start(data / "second")]
+    assert kill(data, data / "second") == 0
+    assert all(map(has_ended, both))
+    assert kill(data, data / "second") == 1
+    assert kill(data / "none", data / "second") == 1
 
 
 def test_one_with_another_directory_goes_on(data: Path, start: Start) -> None:

@@ -94,7 +94,7 @@ async def test_rule_5_cut_twice_anywhere_it_begins_all_the_same(
     make_context, snapshot: FromSnapshot, notes, how: Cut
 ) -> None:
     """Each cut may come after the data was placed, which is then in the way of that of the next run."""
-    cuts = [(first, second) for first in range(10) for second in range(10)]
+    cuts = [(first, second) for first in range(13) for second in range(13)]
     longest = 0
     for pair in cuts:
         world = World(make_context, FakeKube())
@@ -110,7 +110,7 @@ async def test_rule_5_cut_twice_anywhere_it_begins_all_the_same(
         assert len(host.pods) == 1
         assert {BEGUN, FOUNDED} <= host.files.keys()
         assert not [name for name in host.left() if name.startswith("recovery.")], pair
-    assert 7 < longest < 10
+    assert 7 < longest < 13
 
 
 async def test_what_it_began_with_is_noted_before_the_host_counts_as_one_of_the_cluster(

@@ -39,7 +39,7 @@ class Seat:
     def run(self, *arguments: object, stdin: bytes = b"", acts: Path | None = None) -> subprocess.CompletedProcess[str]:
         """acts: where other programs are, that go before the system's."""
         values = {"bin": self.root / "bin", "member": "https://127.0.0.1:1", "ca": self.root / "ca.crt"}
-        script = program(state.__file__, "recover.sh", peer_ca="member/peer-ca.crt", **values)
+        script = program(state.__file__, "recover.sh", peer_ca="member/peer-ca.crt", former_key="former", **values)
         argv = ["bash", "-c", script, "recover", *map(str, arguments)]
         path = os.environ["PATH"] if acts is None else f"{acts}:{os.environ['PATH']}"
         done = subprocess.run(argv, input=stdin, capture_output=True, check=False, timeout=60, env={"PATH": path})
@@ -152,15 +152,50 @@ def test_half_of_a_placing_counts_as_placed_so_that_nobody_takes_it_back(seat: S
 
 
 def test_old_data_that_was_moved_aside_is_found_where_nothing_is_in_its_place(seat: Seat) -> None:
-    """And it is the only one: of several nobody knows which one is meant."""
-    (seat.data / "member/wal").mkdir()
+    """And it is the only one: of several nobody knows which one is meant. With when it was written last: a member that
+    has left months ago has it as well, and so has a node whose only member was changed."""
+    log = seat.data / "member/wal/0.wal"
+    log.parent.mkdir()
+    log.touch()
+    os.utime(log, (1_700_000_000, 1_700_000_000))
     assert seat.ok("lone", seat.data) == []
-    (seat.data / "kept.1").mkdir()
-    (seat.data / "member").rename(seat.data / "kept.1/member")
-    assert seat.ok("lone", seat.data) == [f"{seat.data}/kept.1"]
+    (seat.data / "kept.change").mkdir()
+    (seat.data / "member").rename(seat.data / "kept.change/member")
+    assert seat.ok("lone", seat.data) == [f"aside 2023-11-14T22:13:20Z {seat.data}/kept.change"]
+    (seat.work / "kept").write_text(f"{seat.data}/kept.1\n")
+    assert seat.ok("lone", seat.data) == [f"aside 2023-11-14T22:13:20Z {seat.data}/kept.change"]
     (seat.data / "kept.2/member/wal").mkdir(parents=True)
     assert seat.ok("lone", seat.data) == []
     assert seat.ok("lone", seat.root / "none") == []
+
+
+def test_it_is_said_whether_a_placing_has_moved_it_there(seat: Seat) -> None:
+    """And has gone no further, and what it has made is gone."""
+    (seat.data / "member/wal").mkdir()
+    seat.place()
+    shutil.rmtree(seat.data / "member")
+    (seat.work / "ready").unlink()
+    [said] = seat.ok("lone", seat.data)
+    assert said.startswith("cut ")
+    assert said.endswith(f"Z {seat.data}/kept.1")
+
+
+def test_of_several_it_is_the_one_that_a_placing_has_noted(seat: Seat) -> None:
+    """A node on which a change of its only member has kept something has two of them."""
+    (seat.data / "member/wal").mkdir()
+    (seat.data / "kept.change/member/wal").mkdir(parents=True)
+    seat.place()
+    shutil.rmtree(seat.data / "member")
+    [said] = seat.ok("lone", seat.data)
+    assert said.startswith("cut ")
+    assert said.endswith(f"Z {seat.data}/kept.1")
+    other = seat.data / "recovery.other"
+    other.mkdir()
+    (other / "kept").write_text(f"{seat.data}/kept.change\n")
+    assert seat.ok("lone", seat.data) == [], "two placings were cut"
+    for noted in (seat.work / "kept", other / "kept"):
+        noted.unlink()
+    assert seat.ok("lone", seat.data) == [], "nobody knows which one is meant"
 
 
 def test_what_an_earlier_recovery_has_kept_is_neither_replaced_nor_in_the_way(seat: Seat) -> None:
@@ -307,20 +342,80 @@ def test_a_record_is_appended_to_the_copy_which_ends_with_it(with_log: Seat) -> 
     assert (with_log.data / "member/wal/c.wal").read_bytes() == b"\2" * 100, "the old data is only read"
 
 
-def test_the_database_is_used_when_the_etcd_that_has_brought_it_up_to_date_has_ended(with_log: Seat) -> None:
-    """It writes what it has in memory when it is asked to end."""
-    with_log.program("etcd", "trap 'sleep 0.5; : >written; exit' TERM\n: >up; while :; do sleep 0.05; done")
-    with_log.program("etcdctl", """[ -e up ] && echo '"Revision" : 42'""")
+SERVES = """echo "$@" >served; trap 'sleep 0.5; : >written; exit' TERM; while :; do sleep 0.05; done"""
+ANSWERS = """
+case " $* " in
+*" alarm list "*) [ ! -e full ] || echo "memberID:1 alarm:NOSPACE" ;;
+*" alarm disarm "*) rm full ;;
+*" put former "*) [ ! -e full ] || { echo "database space exceeded" >&2; exit 1; }; printf %s "${@: -1}" >former ;;
+*" get former "*) [ ! -e former ] || { cat former; echo; } ;;
+*" get nothing "*) [ -e served ] && printf '"%s" : %s\\n' ClusterID 7 MemberID 8 Revision 42 ;;
+*" compact "* | *" defrag "*) echo "${@:3}" >>room ;;
+esac"""
+
+
+@pytest.fixture
+def copied(with_log: Seat) -> Seat:
+    """With programs that speak to an etcd of the copy, and keep what they are given in files."""
+    with_log.program("etcd", SERVES)
+    with_log.program("etcdctl", ANSWERS)
     with_log.ok("copy", with_log.data, with_log.work)
-    assert with_log.ok("replay", with_log.work) == ["42"]
-    assert (with_log.work / "written").exists()
+    return with_log
+
+
+def test_the_database_is_used_when_the_etcd_that_has_brought_it_up_to_date_has_ended(copied: Seat) -> None:
+    """It writes what it has in memory when it is asked to end."""
+    assert copied.ok("replay", copied.work, "[]") == ["42"]
+    assert (copied.work / "written").exists()
+    assert not (copied.work / "former").exists(), "there is nothing to say"
+
+
+def test_it_says_what_is_replaced_with_what_it_has_said_before(copied: Seat) -> None:
+    (copied.work / "former").write_text('["a7", "c1"]')
+    assert copied.ok("replay", copied.work, '["c1", "d2"]') == ['["a7", "c1", "d2"]', "42"]
+    assert not (copied.work / "room").exists(), "which takes its time"
+
+
+def test_of_a_full_etcd_the_alarm_is_cleared_and_room_is_made(copied: Seat) -> None:
+    """Without a quota meanwhile: it would be full again."""
+    (copied.work / "full").touch()
+    copied.ok("replay", copied.work, '["c1"]')
+    assert (copied.work / "former").read_text() == '["c1"]'
+    assert "--quota-backend-bytes=-1" in (copied.work / "served").read_text()
+    compacted, defragmented = (copied.work / "room").read_text().splitlines()
+    assert compacted.endswith("compact --physical 42")
+    assert defragmented.endswith("defrag")
+
+
+def test_an_etcd_that_takes_no_writes_all_the_same_gives_no_revision_and_etcdctl_says_why(copied: Seat) -> None:
+    copied.program("etcdctl", ANSWERS.replace("rm full", ":"))
+    (copied.work / "full").touch()
+    done = copied.run("replay", copied.work, '["c1"]')
+    assert done.returncode != 0
+    assert done.stderr.splitlines() == ["database space exceeded"]
+
+
+def test_a_snapshot_is_unpacked_and_goes(seat: Seat) -> None:
+    """The disk has room for two databases, not for three."""
+    seat.program("etcdutl", 'mkdir old && echo "$@" >old/said')
+    (seat.work / "old").mkdir()
+    (seat.work / "snapshot.db").touch()
+    seat.ok("unpack", seat.work, seat.work / "snapshot.db")
+    assert (seat.work / "old/said").read_text() == f"snapshot restore {seat.work}/snapshot.db --data-dir old\n"
+    assert not (seat.work / "snapshot.db").exists()
+
+
+def test_of_one_that_is_damaged_it_is_said(seat: Seat) -> None:
+    seat.program("etcdutl", "echo its last words >&2; exit 1")
+    done = seat.run("unpack", seat.work, seat.work / "snapshot.db")
+    assert (done.returncode, done.stderr) == (1, "its last words\n")
 
 
 def test_of_an_etcd_that_ends_at_once_the_last_lines_are_said(with_log: Seat) -> None:
     with_log.program("etcd", "printf '%s\\n' one two three four; exit 1")
     with_log.program("etcdctl", "exit 1")
     with_log.ok("copy", with_log.data, with_log.work)
-    done = with_log.run("replay", with_log.work)
+    done = with_log.run("replay", with_log.work, "[]")
     assert done.returncode != 0
     assert done.stderr.splitlines() == ["two", "three", "four"]
 

@@ -268,7 +268,7 @@ async def test_a_process_that_does_not_end_is_not_waited_for_for_ever_and_all_go
 ) -> None:
     before = {name: host.pods for name, host in two_left.hosts.items()}
     host = two_left.hosts["n1"]
-    monkeypatch.setattr(type(host), "_kill", lambda _: Completed(0, b"", ""))
+    monkeypatch.setattr(type(host), "_kill", lambda *_: Completed(0, b"", ""))
     with pytest.raises(TimedOut, match="etcd on n1 has exited"):
         await two_left.run(FromMember())
     assert {name: host.pods for name, host in two_left.hosts.items()} == before

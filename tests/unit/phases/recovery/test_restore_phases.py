@@ -17,12 +17,14 @@ from autarky.phases.recovery.comparing import TellLoss
 from autarky.phases.recovery.fencing import FenceEtcd
 from autarky.phases.recovery.joining import ReturnMembers
 from autarky.phases.recovery.looking import LookForData
+from autarky.phases.recovery.starting import StartEtcd
 from autarky.phases.recovery.state import FromKept, FromMember, FromSnapshot, Recovered, Recovery
 from autarky.places import ETCD_FENCE
 from autarky.render.crds import API_VERSION
 from unit.phases.recovery.scenes import OLD, Scene, all_is_well, not_hosted, says
 
 pytestmark = pytest.mark.looptime
+LATE = "/registry/pods/demo/late"
 
 
 # --- a backup ---------------------------------------------------------------------------------------------------------
@@ -58,6 +60,50 @@ async def test_the_seat_is_fenced_when_the_others_have_ended(scene: Scene, snaps
     first = next(number for number, act in enumerate(acts) if act.startswith("n2: "))
     assert {act.partition(":")[0] for act in acts[:first]} == {"n1", "n3"}
     assert {act.partition(":")[0] for act in acts[first:]} == {"n2"}
+
+
+def acknowledged_by_others(scene: Scene) -> None:
+    """n2 leads; what it and n3 have acknowledged has not come to n1 yet."""
+    scene.etcd.leader = "n2"
+    values = scene.etcd.values[OLD]
+    scene.etcd.values[OLD] = {"revision": 501, "keys": {**values["keys"], LATE: "1"}}
+    for name, member in (("n2", 2), ("n3", 3)):
+        scene.hosts[name].has_data(OLD, member, scene.etcd.values[OLD], entries=6)
+
+
+async def test_rule_3_a_seat_that_does_not_lead_leads_before_the_first_fence(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    """An undo has what was acknowledged until then: a leader has all of that."""
+    acknowledged_by_others(scene)
+    await scene.run(replace(snapshot, node="n1"))
+    acts = scene.etcd.acts
+    assert acts.index("n1: move the leadership") < acts.index(f"n2: write {ETCD_FENCE}")
+    await scene.run(FromKept())
+    [cluster] = scene.etcd.serving()
+    assert LATE in scene.etcd.values[cluster]["keys"]
+
+
+async def test_where_the_leadership_does_not_move_that_is_said(scene: Scene, snapshot: FromSnapshot) -> None:
+    """It stops no restore: what an undo would have is another question."""
+    acknowledged_by_others(scene)
+    scene.hosts["n1"].fails["move-leader"] = "leader transfer took too long"
+    await scene.until(replace(snapshot, node="n1"), StartEtcd)
+    said = "n1 does not lead etcd, and an undo may lack what the others have acknowledged last"
+    assert [one for one in scene.notes.notes if one.startswith(said) and "took too long" in one]
+    assert ETCD_FENCE in scene.hosts["n1"].files
+
+
+async def test_a_seat_that_has_no_member_cannot_lead_and_that_is_said(scene: Scene, snapshot: FromSnapshot) -> None:
+    acknowledged_by_others(scene)
+    del scene.etcd.voters[OLD]["n1"]
+    await scene.until(replace(snapshot, node="n1"), StartEtcd)
+    assert [one for one in scene.notes.notes if one.endswith("it is no member that votes")]
+
+
+async def test_a_seat_that_leads_already_goes_on_doing_so(scene: Scene, snapshot: FromSnapshot) -> None:
+    await scene.run(snapshot)
+    assert "n1: move the leadership" not in scene.etcd.acts
 
 
 async def test_it_begins_where_somebody_wants_it(scene: Scene, snapshot: FromSnapshot) -> None:

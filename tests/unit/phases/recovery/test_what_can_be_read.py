@@ -12,11 +12,12 @@ from autarky.errors import CommandFailed, Refused, UserError
 from autarky.phases.context import Context
 from autarky.phases.recovery.again import QUORUM_SECONDS, AwaitQuorum, ReadLogsAgain
 from autarky.phases.recovery.fencing import FenceEtcd
+from autarky.phases.recovery.joining import ReturnMembers
 from autarky.phases.recovery.looking import LookForData
 from autarky.phases.recovery.making import MakeData
 from autarky.phases.recovery.state import Fence, FromMember, FromSnapshot, Recovered, Recovery
 from autarky.places import ETCD_DATA, ETCD_FENCE
-from unit.phases.recovery.scenes import KEYS, OLD, Scene, all_is_well
+from unit.phases.recovery.scenes import KEYS, OLD, Scene, all_is_well, not_hosted
 
 pytestmark = pytest.mark.looptime
 LATER = {"/registry/pods/demo/late": "1"}
@@ -154,17 +155,65 @@ async def test_where_nothing_else_is_left_a_person_hears_what_to_do(scene: Scene
     assert f"remove {places.ETCD_RECOVERED} on n2" in refused.value.fix
 
 
-async def test_old_data_that_was_moved_aside_is_used_where_nothing_is_in_its_place(scene: Scene) -> None:
+def moved_aside(scene: Scene, name: str, kept: str = "kept.1") -> None:
+    host = scene.hosts[name]
+    host.take_away_pods()
+    host.process = False
+    host.rename(f"{ETCD_DATA}/member", f"{ETCD_DATA}/{kept}/member")
+
+
+@pytest.mark.parametrize("trace", ["fence", "note"])
+async def test_old_data_that_was_moved_aside_is_used_where_nothing_is_in_its_place(scene: Scene, trace: str) -> None:
     """What a placing has left that was stopped halfway by an older release."""
     scene.lost_quorum()
+    moved_aside(scene, "n1")
     n1 = scene.hosts["n1"]
-    n1.take_away_pods()
-    n1.process = False
-    n1.rename(f"{ETCD_DATA}/member", f"{ETCD_DATA}/kept.1/member")
+    if trace == "fence":
+        n1.files[ETCD_FENCE] = (Fence("earlier", "n1", "made of backup-1").file().content, 0o600)
+    else:
+        n1.files[f"{ETCD_DATA}/recovery.earlier/kept"] = (f"{ETCD_DATA}/kept.1".encode(), 0o600)
     recovery = await scene.run(FromMember())
     assert (recovery.seat, recovery.data) == ("n1", f"{ETCD_DATA}/kept.1")
     [cluster] = scene.etcd.serving()
     assert scene.etcd.values[cluster]["keys"].keys() >= KEYS.keys()
+
+
+@pytest.mark.parametrize("kept", ["kept.1", "kept.change"])
+async def test_what_was_put_aside_long_ago_is_no_members_data_unless_a_person_says_so(scene: Scene, kept: str) -> None:
+    """Of a member that left months ago, or from before a change of the only one: a backup may be newer."""
+    scene.off("n1", "n2")
+    moved_aside(scene, "n3", kept)
+    directory = f"{ETCD_DATA}/{kept}"
+    scene.hosts["n3"].files[f"{ETCD_DATA}/recovery.earlier/kept"] = (f"{ETCD_DATA}/kept.2".encode(), 0o600)
+    with pytest.raises(UserError, match=rf"n3 has only {directory}, put aside and written until 2026-") as refused:
+        await scene.run(FromMember())
+    assert "say --from n3 to take that, without what was written since" in refused.value.fix
+    assert "`autarky restore FILE`" in refused.value.fix
+    assert scene.etcd.acts == []
+    assert any(f"n3: {directory}, put aside and written until" in one for one in await scene.plan(FromMember("n3")))
+    recovery = await scene.run(FromMember("n3"))
+    assert recovery.data == directory
+    assert recovery.made_of.startswith(f"made of the data of n3 ({directory}, put aside and written until 2026-")
+    assert scene.etcd.serving() != []
+
+
+async def test_the_fence_of_a_recovery_with_another_seat_shows_no_placing(two_left: Scene) -> None:
+    """It has fenced all, and was cut. Then the log of that seat cannot be read."""
+    moved_aside(two_left, "n1")
+    recovery, _ = await two_left.until(FromMember(), MakeData)
+    assert recovery.seat == "n2"
+    two_left.hosts["n2"].fails["log"] = "Input/output error"
+    with pytest.raises(UserError, match="n1 has only"):
+        await two_left.run(FromMember())
+
+
+async def test_a_node_that_has_nothing_but_that_was_no_member(scene: Scene) -> None:
+    await not_hosted(scene)
+    scene.off("n3")
+    moved_aside(scene, "n2")
+    recovery, context = await scene.until(FromMember(), ReturnMembers)
+    said = [str(one.sentence) for one in await ReturnMembers(recovery).plan(context)]
+    assert not [one for one in said if "n2" in one]
 
 
 # --- disks ------------------------------------------------------------------------------------------------------------

@@ -125,17 +125,20 @@ def _paths(template: object, component: str, runs: Version) -> dict[str, str]:
 
 
 def _origins(template: object, component: str, path: str) -> Iterator[Origin]:
-    """By the mount that is nearest to the file."""
+    yield from _in_volume(*volume_of(template, component, path))
+
+
+def volume_of(template: object, component: str, path: str) -> tuple[Mapping[str, Any], str]:
+    """The volume of a file that the component sees, and its path in it, by the mount that is nearest to the file. Empty
+    where there is none, or it differs by node."""
     mounts = [mapping(one) for one in items(container_of(template, component).get("volumeMounts"))]
     over = [(inside, one) for one in mounts if (inside := _below(path, text(one.get("mountPath")))) is not None]
-    if not over:
-        return
-    inside, mount = min(over, key=lambda one: len(one[0]))
-    if mount.get("subPathExpr"):  # by node
-        return
-    inside = normpath(join(text(mount.get("subPath")), inside))
+    inside, mount = min(over, key=lambda one: len(one[0]), default=("", {}))
+    if not mount or mount.get("subPathExpr"):
+        return {}, ""
     volumes = (mapping(one) for one in items(within(template, "spec", "volumes")))
-    yield from _in_volume(next((one for one in volumes if one.get("name") == mount.get("name")), {}), inside)
+    volume = next((one for one in volumes if one.get("name") == mount.get("name")), {})
+    return volume, normpath(join(text(mount.get("subPath")), inside))
 
 
 def _below(path: str, directory: str) -> str | None:
