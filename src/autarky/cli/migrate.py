@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autarky.cli.options import confirm, dry_run_option, file_option, output_option, yes_option
+from autarky.cli.say import say
 from autarky.cli.session import run_async
 from autarky.cli.up import ignore_option
 
@@ -104,6 +105,8 @@ async def _migrate(
     absent = await of_etcd(replace(wanted, self_hosted=level), phases=phases)
     if not dry_run and level != wanted.self_hosted:
         absent = await step(wanted)
+    if migration.peers is not None and into and not dry_run:
+        say(_what_is_left(), err=True)
     tell_of_absent(absent, dry_run=dry_run)
 
 
@@ -113,6 +116,16 @@ def _question(name: str, *, into: bool, copy: bool) -> str:
     return (
         f"Copy etcd of cluster {name} into the cluster? Its API is away meanwhile: some 15 s with a small database"
         " (--dry-run says how long)."
+    )
+
+
+def _what_is_left() -> str:
+    """Where the members have joined with a certificate of another CA."""
+    from autarky.doctor.diagnosis import RESTARTS_MEMBERS
+
+    return (
+        "the members of etcd on the control nodes accept peers by the CA of --peer-ca as well until they are restarted:"
+        f" {RESTARTS_MEMBERS}. `autarky doctor` names those that were not"
     )
 
 

@@ -7,6 +7,7 @@ manifests="@MANIFESTS@"
 fence="@FENCE@"
 kept="@KEPT@" # former data of etcd
 copy="@COPY@"
+peer_ca="@PEER_CA@" # by which etcd knows its peers
 kubelets="@KUBELETS@" # the generations of the kubelet, and what is written there while it changes
 slot_lock="@SLOT_LOCK@" # of the kubelet that is in force, where there is one of a pod as well
 etcd_port=@ETCD_PORT@
@@ -61,14 +62,18 @@ kubelet() {
   processes
 }
 
+# For how many seconds the process has run: /proc/PID.
+age_of() {
+  started=$(cut -d ' ' -f 22 "$1/stat")
+  echo $(($(cut -d . -f 1 /proc/uptime) - started / $(getconf CLK_TCK)))
+}
+
 # Kubelets that do not wait for the lock, and for how many seconds they have run. Not those of containers on this host.
 processes() {
-  hertz=$(getconf CLK_TCK)
   for process in /proc/[0-9]*; do
     if read -r comm <"$process/comm" && [ "$comm" = kubelet ] && [ "$process/ns/pid" -ef /proc/self/ns/pid ] &&
       ! waits "$process"; then
-      started=$(cut -d ' ' -f 22 "$process/stat")
-      echo "kubelet process ${process#/proc/} $(($(cut -d . -f 1 /proc/uptime) - started / hertz))"
+      echo "kubelet process ${process#/proc/} $(age_of "$process")"
     fi
   done 2>/dev/null
 }
@@ -83,6 +88,18 @@ waits() {
   return 1
 }
 
+# A member that has run since more than some seconds before that file was written: it reads it at its start only.
+trusts_others() {
+  written=$(stat -c %Y "$peer_ca") || return 0
+  for process in /proc/[0-9]*; do
+    if read -r comm <"$process/comm" && [ "$comm" = etcd ] &&
+      grep -qzxF -e "--peer-trusted-ca-file=$peer_ca" "$process/cmdline" &&
+      [ $(($(date +%s) - $(age_of "$process") + 5)) -lt "$written" ]; then
+      echo "trusts -"
+    fi
+  done
+} 2>/dev/null
+
 for unit in $units; do echo "unit $unit $(systemctl is-active "$unit")"; done
 for path in $disks; do
   echo "free $path $(df --output=avail -B1 "$path" 2>/dev/null | tail -n 1 | tr -d ' ')"
@@ -95,6 +112,7 @@ for file in "$manifests"/etcd-*; do
 done
 [ ! -e "$fence" ] || echo "fence -"
 [ ! -e "$copy" ] || echo "copy -"
+trusts_others
 for directory in "$kept"*; do
   [ ! -d "$directory" ] || echo "kept -"
 done

@@ -18,6 +18,7 @@ from autarky import places
 from autarky.control.addons import add_ons_of
 from autarky.control.common.shapes import condition, plain
 from autarky.control.etcd.decide import figures
+from autarky.control.etcd.manifests.pods import PEER_CA
 from autarky.control.guards.decide import Refused
 from autarky.control.kubelet.manifests import files
 from autarky.control.load_balancer.manifests import haproxy as nllb
@@ -58,6 +59,7 @@ _PROGRAM = program(
     fence=places.ETCD_FENCE,
     kept=f"{places.ETCD_DATA}/kept.",
     copy=places.ETCD_COPY,
+    peer_ca=PEER_CA,
     kubelets=files.KUBELETS,
     slot_lock=files.LOCK,
     etcd_port=ports.ETCD_HEALTH,
@@ -219,6 +221,7 @@ class SaidByScript:
     has_member: bool = False
     fenced: bool = False
     copied: bool = False
+    trusts_others: bool = False
     kept: int = 0
     etcd: int | None = None
     balancer: bool = False
@@ -268,6 +271,8 @@ def _read_of_etcd(said: SaidByScript, words: Sequence[str]) -> None:
             said.fenced = True
         case ["copy", "-"]:
             said.copied = True
+        case ["trusts", "-"]:
+            said.trusts_others = True
         case ["kept", "-"]:
             said.kept += 1
         case ["etcd", status]:
@@ -343,6 +348,7 @@ async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
         alarms=tuple(said.alarms),
         fenced=said.fenced,
         copied=said.copied,
+        trusts_others=said.trusts_others,
         kept=said.kept,
         clock=clock,
         active=frozenset(component for component, (_, activations) in standbys.items() if activations),

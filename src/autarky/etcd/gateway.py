@@ -48,11 +48,12 @@ _CODES = (
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """One key with the revision in which it was written last."""
+    """One key with the revision in which it was written last. cluster: whose member says so; 0 if it does not say."""
 
     key: bytes
     value: bytes = field(repr=False)
     mod_revision: int
+    cluster: int
 
 
 class EtcdClient:
@@ -167,7 +168,8 @@ class EtcdClient:
             return None
         kv = found["kvs"][0]
         value = base64.b64decode(kv.get("value", ""))
-        return KeyValue(base64.b64decode(kv["key"]), value, number(kv, "mod_revision"))
+        cluster = number(found.get("header", {}), "cluster_id")
+        return KeyValue(base64.b64decode(kv["key"]), value, number(kv, "mod_revision"), cluster)
 
     async def put(self, key: bytes, value: bytes) -> None:
         await self._write("/v3/kv/put", {"key": _encoded(key), "value": _encoded(value)})

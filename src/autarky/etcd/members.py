@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+_ALARM = re.compile(r"\balarm:(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,11 @@ class MemberStatus:
     """Most bytes of the database; 0 where etcd does not say (before 3.6)."""
     revision: int = 0
     """The newest revision that it has applied."""
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """The kinds of all that there are, sorted."""
+        return tuple(sorted({kind for one in self.errors for kind in _ALARM.findall(one)}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,12 @@ knows.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autarky.model import ports
+from autarky.model.etcd_members import is_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,16 @@ class EtcdNode:
     name: str
     address: str
     port: int = ports.ETCD_CLIENT
+
+
+def etcd_servers(members: Sequence[EtcdNode]) -> dict[str, EtcdNode]:
+    """By the name that each has as a server. HAProxy refuses names with other characters, and one that two have: such
+    a member is named by its place, which no plain name looks like."""
+    times = Counter(member.name for member in members)
+    return {
+        member.name if times[member.name] == 1 and is_plain(member.name) else f"{member.address}:{member.port}": member
+        for member in members
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,9 @@ A member is recognized by its address: that of its node, and for a second member
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -35,6 +38,17 @@ ETCD_VERSION = r"^3\.\d{1,3}\.\d{1,3}$"
 """As in `spec.etcd.version`."""
 SECOND_SUFFIX = ":second"
 """Of the name of a second member on a node: no node has a colon in its name."""
+
+
+def is_plain(name: str) -> bool:
+    """Whether a member's name can stand in a configuration as it is: the owner of an etcd outside may choose any text,
+    and a member that was added and has never started has none."""
+    return re.fullmatch(rf"[A-Za-z0-9][-A-Za-z0-9._]{{0,252}}({SECOND_SUFFIX})?", name) is not None
+
+
+def unusable_names(names: Iterable[str]) -> frozenset[str]:
+    """Those that the list of members in an argument (`--initial-cluster`) cannot contain, or only once."""
+    return frozenset(name for name, times in Counter(names).items() if times > 1 or not is_plain(name))
 
 
 def second(address: str) -> str:

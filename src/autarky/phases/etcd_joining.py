@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.engine.deadline import Condition, poll_until
-from autarky.errors import CommandFailed
+from autarky.errors import CommandFailed, UserError
 from autarky.etcd.members import Member
 from autarky.etcd.tools import EtcdTools
 from autarky.model import patience
+from autarky.model.etcd_members import peer_url, unusable_names
 from autarky.phases.context import Context
 from autarky.ports import Progress
 
@@ -72,8 +73,28 @@ def addresses_of(members: tuple[Member, ...]) -> dict[str, str]:
 
 def cluster_of(members: Sequence[Member], name: str, address: str) -> str:
     """`--initial-cluster` for a new member of that name, from what etcd lists: with all URLs of the others' peers."""
-    others = [f"{one.name}={url}" for one in members if one.name and one.name != name for url in one.peer_urls]
-    return ",".join([*others, etcd.initial_cluster({name: address})])
+    others = beside(members, name, address)
+    urls = [f"{one.name}={url}" for one in others for url in one.peer_urls]
+    return ",".join([*urls, etcd.initial_cluster({name: address})])
+
+
+def beside(members: Sequence[Member], name: str, address: str) -> list[Member]:
+    """The others, where a member of that name can join them. UserError where one has been given a name since they were
+    judged with which it could not start."""
+    others = [one for one in members if peer_url(address) not in one.peer_urls]
+    unusable = unusable_names([name, *(one.name for one in others)])
+    if wrong := [one for one in others if one.name in unusable]:
+        raise names_refused(wrong)
+    return others
+
+
+def names_refused(members: Sequence[Member]) -> UserError:
+    said = ", ".join(repr(one.name) if one.name else f"none, at {' '.join(one.peer_urls)}" for one in members)
+    return UserError(
+        f"members of etcd outside of the cluster have names that the control nodes cannot use: {said}",
+        fix="restart each of them on its data with a `--name` of its own, of letters, digits, '-', '.' and '_'; one"
+        " without a name has never started: start it, or remove it; and run it again then",
+    )
 
 
 def address_of(member: Member) -> str:

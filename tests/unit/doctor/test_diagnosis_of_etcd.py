@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from autarky.doctor import evidence
-from autarky.doctor.diagnosis import ALARMS, ENTRIES_BEHIND, ClusterEvidence, Database, NodeEvidence, Syncs, diagnose
+from autarky.doctor.diagnosis import (
+    ALARMS,
+    ENTRIES_BEHIND,
+    RESTARTS_MEMBERS,
+    ClusterEvidence,
+    Database,
+    NodeEvidence,
+    Syncs,
+    diagnose,
+)
 from autarky.doctor.evidence import read_said
 from autarky.programs import program
 
@@ -122,6 +136,7 @@ def script_says(*, health: str = WELL_ANSWER, **values: object) -> str:
             "kubelets": "/nowhere",
             "slot_lock": "/nowhere/lock",
             "kept": "/nowhere/",
+            "peer_ca": "/nowhere/peer-ca.crt",
             "balancer_port": 1,
             "sync_seconds": 0,
             **values,
@@ -182,6 +197,55 @@ def test_the_script_counts_the_directories_with_former_data(tmp_path):
         (tmp_path / name).mkdir()
     said = script_says(kept=tmp_path / "kept.")
     assert read_said(said, ()).kept == 2
+
+
+# --- what is left of another CA ---------------------------------------------------------------------------------------
+
+
+def test_a_member_that_still_accepts_peers_of_a_ca_that_was_given_up_is_named_with_what_restarts_it():
+    """Whoever has that CA could speak as a member."""
+    assert read_said("trusts -", ()).trusts_others
+    cluster = ClusterEvidence((replace(WELL, trusts_others=True), replace(WELL, name="n2"), replace(WELL, name="n3")))
+    [found] = diagnose(cluster)
+    assert (found.subject, found.what) == ("n1", "its etcd member accepts peers by a CA that was taken from its file")
+    assert RESTARTS_MEMBERS in found.next
+    worker = NodeEvidence("n4", control_plane=False, has_etcd=False, trusts_others=True)
+    assert diagnose(ClusterEvidence((WELL, replace(WELL, name="n2"), replace(WELL, name="n3"), worker))) == []
+
+
+@pytest.fixture
+def runs_etcd(tmp_path: Path) -> Iterator[Path]:
+    """Returns the file with its peers' CA. A program under the name of etcd; another one has another file."""
+    trusted, program_ = tmp_path / "peer-ca.crt", tmp_path / "etcd"
+    trusted.write_text("CA")
+    (tmp_path / "second.crt").write_text("CA")
+    program_.write_text("#!/bin/sh\nsleep 60 & wait\n")
+    program_.chmod(0o755)
+    running = subprocess.Popen(
+        [program_, f"--peer-trusted-ca-file={trusted}", "--name=n1"], start_new_session=True, stdout=subprocess.DEVNULL
+    )
+    yield trusted
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+
+
+@pytest.mark.parametrize(
+    ("name", "later", "found"),
+    [
+        ("peer-ca.crt", -3600, False),
+        ("peer-ca.crt", 0, False),
+        ("peer-ca.crt", 60, True),
+        ("second.crt", 60, False),
+        ("absent.crt", 0, False),
+    ],
+)
+def test_the_script_compares_since_when_the_member_runs_and_when_the_file_was_written(
+    runs_etcd: Path, name: str, later: int, found: bool
+) -> None:
+    path = runs_etcd.parent / name
+    if path.exists():
+        os.utime(path, (time.time() + later,) * 2)
+    assert read_said(script_says(peer_ca=path), ()).trusts_others == found
 
 
 # --- how many members -----------------------------------------------------------------------------------------------

@@ -291,7 +291,7 @@ def test_without_the_hosts_the_hosted_one_has_no_standby(other: dict[str, str], 
 
 @pytest.fixture
 def looked_at(tmp_path: Path) -> Callable[[], SaidByScript]:
-    paths = ("manifests", "fence", "copy", "kept", "configuration_path", "configuration_file")
+    paths = ("manifests", "fence", "copy", "kept", "peer_ca", "configuration_path", "configuration_file")
     values: dict[str, object] = {name: tmp_path / "none" / name for name in paths}
     values |= dict.fromkeys(("units", "disks", "api_ports"), "")
     ports = {"etcd_port": 1, "balancer_port": 1, "sync_seconds": 0}

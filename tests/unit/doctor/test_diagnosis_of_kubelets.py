@@ -303,7 +303,7 @@ def test_without_the_api_the_script_says_how_the_last_change_ended(result: str, 
 @pytest.fixture
 def looked_at(tmp_path: Path) -> Callable[[], OnHost | None]:
     """What doctor's script finds below the directory, as it is read."""
-    paths = ("manifests", "fence", "copy", "kept", "configuration_path", "configuration_file")
+    paths = ("manifests", "fence", "copy", "kept", "peer_ca", "configuration_path", "configuration_file")
     values = {
         **{name: tmp_path / "none" / name for name in paths},
         **dict.fromkeys(("units", "disks", "api_ports"), ""),

@@ -43,6 +43,10 @@ ALARMS = {
     "CORRUPT": ("the data of etcd's members differs", "see `autarky etcd status`, and remove the member that differs"),
 }
 """Alarm of etcd → (what it means, how to go on)."""
+RESTARTS_MEMBERS = (
+    "change an argument of etcd in the cluster file, such as spec.extraArgs.etcd: {max-txn-ops: 256}, and run"
+    " `autarky up`: the members restart one by one"
+)
 MOST_NAMED = 20
 """Workloads of one namespace in a sentence, and findings about pods of one node: tenants and kubelets can create any
 number."""
@@ -77,9 +81,10 @@ class NodeEvidence:
     ready or not. stale_balancer: whether it runs another configuration than the one on the disk. accepting: which of
     the node's own API servers accept connections. fsync: how long etcd's disk took to sync while it was observed.
     alarms: of any etcd member. fenced: whether a recovery keeps its member from starting. copied: whether a copy of
-    etcd into the cluster was begun and not ended. kept: how many directories have former data of etcd. clock: seconds
-    since 1970, against a reference that all nodes' evidence shares. active: components whose standby runs.
-    missing_standby: components without a complete standby. kubelet: None where the host does not say.
+    etcd into the cluster was begun and not ended. trusts_others: whether its member has run since before the file with
+    its peers' CA was written. kept: how many directories have former data of etcd. clock: seconds since 1970, against a
+    reference that all nodes' evidence shares. active: components whose standby runs. missing_standby: components
+    without a complete standby. kubelet: None where the host does not say.
     """
 
     name: str
@@ -98,6 +103,7 @@ class NodeEvidence:
     alarms: tuple[str, ...] = ()
     fenced: bool = False
     copied: bool = False
+    trusts_others: bool = False
     kept: int = 0
     clock: float | None = None
     active: frozenset[str] = frozenset()
@@ -181,7 +187,7 @@ def diagnose(cluster: ClusterEvidence) -> list[Finding]:
     servers = list(_servers(cluster))
     api = list(_api(cluster, explained=bool(hosts or etcd or servers or cluster.ended)))
     inside = [] if cluster.api else list(_inside(cluster, cut_off))
-    covered = [*_covered(cluster), *_kept(cluster), *_reported_by_the_operator(cluster)]
+    covered = [*_covered(cluster), *_kept(cluster), *_trusting_others(cluster), *_reported_by_the_operator(cluster)]
     tenants = [*_refused(cluster), *_unseen(cluster)]
     return list(
         map(_bounded, [*hosts, *between, *etcd, *servers, *api, *_kubelets(cluster), *inside, *covered, *tenants])
@@ -333,6 +339,15 @@ def _kept(cluster: ClusterEvidence) -> Iterator[Finding]:
             what = "it is no control node, and has former data of etcd, with every Secret and the keys of the CAs"
             go_on = f"on {node.name}, once nobody needs that data: rm -rf {places.ETCD_DATA}/kept.*"
             yield Finding(node.name, what, f"directories kept.* in {places.ETCD_DATA}: {node.kept}", go_on)
+
+
+def _trusting_others(cluster: ClusterEvidence) -> Iterator[Finding]:
+    """After a migration from an etcd of another CA, whose owner could speak as a member until then."""
+    for node in cluster.nodes:
+        if node.trusts_others and node.control_plane:
+            what = "its etcd member accepts peers by a CA that was taken from its file"
+            seen = "it has run since before peer-ca.crt was written, and reads that at its start only"
+            yield Finding(node.name, what, seen, RESTARTS_MEMBERS)
 
 
 def _etcd(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:

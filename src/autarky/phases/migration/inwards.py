@@ -15,7 +15,7 @@ from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.model.etcd_members import peer_url
 from autarky.phases.context import Context, for_each
-from autarky.phases.etcd_joining import JOIN_SECONDS, admitted, cluster_of, promoted, wait
+from autarky.phases.etcd_joining import JOIN_SECONDS, admitted, beside, cluster_of, promoted, wait
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.external_etcd import is_active
 from autarky.phases.migration import peering
@@ -74,7 +74,7 @@ class JoinInside:
         peer = peer_url(node.known_address())
         before = (await tools.membership()).members
         if not any(peer in one.peer_urls for one in before):
-            await _refuse_strangers(host, before)
+            await _refuse_strangers(host, beside(before, node.name, node.known_address()))
         member = await admitted(context, tools, node.name, peer, progress)
         if not member.is_learner:
             return

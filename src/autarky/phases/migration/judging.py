@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autarky.control.etcd.decide.lineage import FORMER
+from autarky.control.etcd.decide.lineage import FORMER, former_of
 from autarky.engine.phase import Change
 from autarky.errors import Refused, UserError
-from autarky.etcd.members import Membership
+from autarky.etcd.members import Member, Membership
 from autarky.etcd.tools import EtcdTools
 from autarky.model.cluster import Level, Node
 from autarky.model.components import API_SERVER
-from autarky.model.etcd_members import SECOND_SUFFIX
+from autarky.model.etcd_members import SECOND_SUFFIX, unusable_names
 from autarky.payload import etcd_version
 from autarky.phases import hosts
 from autarky.phases.context import Context
-from autarky.phases.etcd_joining import address_of
+from autarky.phases.etcd_joining import address_of, names_refused
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.migration import judging_copy
 from autarky.phases.migration.looking import ALL_ARE_THERE, anyhow, inside, on_nodes
@@ -27,6 +27,7 @@ from autarky.render.values import SYSTEM
 PREFIX = "/registry"
 OVERRIDES = "etcd-servers-overrides"
 ONLY_OURS = "the cluster's etcd holds nothing but the cluster"
+NEVER_BY_ITSELF = "no etcd is replaced by itself"
 VERSIONS = "members of one etcd are at most one minor apart, and none goes back"
 _OURS = (f"{FORMER.partition('/')[0]}/", "compact_rev_key")
 """Keys beside those of the API servers: of autarky, and the API servers' own, which has no prefix."""
@@ -64,7 +65,8 @@ class JudgeMigration:
         await _refuse_mistakable(context, tools)
         if await inside(context) is None:
             await _refuse_strange_keys(tools)
-            await (judging_copy.refuse(context, tools) if self.copies else _refuse_versions(context, tools))
+            await _refuse_replaced_by_itself(tools)
+            await (judging_copy.refuse(context, tools) if self.copies else _refuse_unfit_members(context, tools))
         elif self.copies:
             await judging_copy.refuse_joined(context, tools)
         return []
@@ -121,8 +123,8 @@ async def _refuse_mistakable(context: Context, tools: EtcdTools) -> None:
         is_ours = one.id in ours and (not one.name or await _has_pod(context, ours[one.id]))
         if not is_ours and {address_of(one), one.name} & nodes:
             raise UserError(
-                f"the member {one.name} of etcd is none of the cluster's, and has the address of a control node, or its"
-                " name",
+                f"the member {one.name!r} of etcd is none of the cluster's, and has the address of a control node, or"
+                " its name",
                 fix="add a member to that etcd elsewhere, under another name, let this one leave, and run it again",
             )
 
@@ -174,8 +176,32 @@ async def _refuse_strange_keys(tools: EtcdTools) -> None:
         )
 
 
-async def _refuse_versions(context: Context, tools: EtcdTools) -> None:
-    members = (await tools.membership()).members
+async def _refuse_replaced_by_itself(tools: EtcdTools) -> None:
+    """No recovery writes that. A member that finds its own cluster there may take itself for one of a former etcd."""
+    cluster = (await tools.membership()).cluster
+    if cluster in former_of(await tools.value(FORMER)):
+        raise Refused(
+            NEVER_BY_ITSELF,
+            f"the key {FORMER} of etcd names the cluster of this etcd itself, {cluster:x}, as one that was replaced",
+            f"find out who wrote it, delete it with `etcdctl del {FORMER}`, and run it again",
+        )
+
+
+async def _refuse_unfit_members(context: Context, tools: EtcdTools) -> None:
+    membership = await tools.membership()
+    _refuse_unusable_names(context, membership)
+    await _refuse_versions(context, tools, membership.members)
+
+
+def _refuse_unusable_names(context: Context, membership: Membership) -> None:
+    """They go into the arguments of the members that join, and into the load balancers' configuration."""
+    ours, unusable = on_nodes(context, membership), unusable_names(one.name for one in membership.members)
+    outside = [one for one in membership.members if one.id not in ours and not one.is_learner]
+    if wrong := [one for one in outside if one.name in unusable]:
+        raise names_refused(wrong)
+
+
+async def _refuse_versions(context: Context, tools: EtcdTools, members: Sequence[Member]) -> None:
     ours = str(etcd_version(context.release)).removeprefix("v")
     said = await tools.statuses([url for one in members for url in one.client_urls])
     for url, one in said.items():

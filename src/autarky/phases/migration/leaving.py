@@ -27,14 +27,14 @@ def kept() -> str:
 
 
 class Ways:
-    """How members are asked. tools: on the host of one that stays. borrowed: for those with these URLs, which have
+    """How members are asked. tools: on the host of one that stays. others: for those with these URLs, which have
     another CA; None where all have one."""
 
-    def __init__(self, tools: EtcdTools, urls: Collection[str] = (), borrowed: EtcdTools | None = None) -> None:
-        self.tools, self._urls, self._borrowed = tools, frozenset(urls), borrowed
+    def __init__(self, tools: EtcdTools, urls: Collection[str] = (), others: EtcdTools | None = None) -> None:
+        self.tools, self._urls, self._others = tools, frozenset(urls), others
 
     def to(self, url: str) -> EtcdTools:
-        return self._borrowed if self._borrowed is not None and url in self._urls else self.tools
+        return self._others if self._others is not None and url in self._urls else self.tools
 
     async def health(self, members: Sequence[Member]) -> dict[int, str | None]:
         """Member id → None if it is healthy, else why it is not."""

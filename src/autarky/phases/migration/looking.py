@@ -27,8 +27,9 @@ THROUGH_BALANCER = f"https://127.0.0.1:{ports.NLLB_ETCD}"
 ROLL_SECONDS = patience.PIVOT
 STANDBY = f"{places.STANDBY}/{API_SERVER}/current"
 SCRIPT = program(__file__, "look.sh", bin=places.BIN, standby=STANDBY)
-_FILES = f"find -L {STANDBY}/ -name etcd-client.crt -exec dirname {{}} \\; | head -n 1"
-"""The directory of the standby's files: a checkpoint has them deeper."""
+_FILES = f'find -L "$(readlink -f {STANDBY})" -name etcd-client.crt -exec dirname {{}} \\; | head -n 1'
+"""The directory of the standby's files: a checkpoint has them deeper. Not by way of the link, which the next checkpoint
+sets: the one before stays."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,10 +169,10 @@ class LeaveInside:
         membership = await tools.membership()
         nodes = on_nodes(context, membership)
         leaving = [one for one in membership.members if one.id in nodes]
-        outside = [url for one in membership.members if one.id not in nodes for url in one.client_urls]
-        ways = Ways(await inside(context) or tools, outside, await peering.borrowed_tools(context))
+        # Those outside may have another CA for their clients, of which the members inside have no certificate.
+        ways = Ways(tools, [url for one in leaving for url in one.client_urls], await inside(context))
         await hand_over(context, ways, leaving, progress)
-        await remove_members(context, Ways(tools), leaving, progress)
+        await remove_members(context, ways, leaving, progress)
         for node in context.present(context.control_nodes):
             await _clear(context, node)
             await _forget(context, node)
@@ -200,7 +200,7 @@ async def _forget(context: Context, node: Node) -> None:
 async def _clear(context: Context, node: Node) -> None:
     """Its load balancer leads to etcd no more; the data of its member is moved aside, last, when that has ended."""
     host = context.host(node)
-    pods = list(await static_pods(host))
+    pods = [places.ETCD_CHANGE, *await static_pods(host)]  # first what its agent would put a pod back for
     await host.remove([*pods, places.MEMBERS_FILE, nllb.ETCD_CLIENT_PATH, nllb.ETCD_CA_PATH, places.ETCD_CLUSTER])
     *_, plan = render_node.leaf_files(context.inputs(), node)
     await host.write_files([plan])

@@ -16,6 +16,7 @@ from autarky import places
 from autarky.control.base.decision_log import DecisionLog
 from autarky.control.etcd.decide.change import LIMIT, STARTS
 from autarky.control.etcd.decide.leaving import RELOAD_SECONDS
+from autarky.control.etcd.decide.local import LOST_SECONDS
 from autarky.control.etcd.decide.template import Request, effective, revision
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
@@ -31,6 +32,7 @@ from autarky.render.values import SYSTEM
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster, inputs_of
 from fakes.cri import FakeCri
+from fakes.etcd_log import Writer, numbers
 from fakes.kube import FakeKube
 
 pytestmark = pytest.mark.looptime
@@ -43,12 +45,15 @@ ADDRESSES = {f"n{number}": f"192.0.2.1{number}" for number in (1, 2, 3)}
 @dataclass
 class Others(EtcdSeen):
     """The members, all of which serve but the silent ones. listed: whether any of them lists them. leaders, ids: what
-    those at these addresses say else of their leader, and of themselves."""
+    those at these addresses say else of their leader, and of themselves. gone: who is no member any more. cluster:
+    whose list it is."""
 
     silent: set[str] = field(default_factory=set)
     listed: bool = True
     leaders: dict[str, int] = field(default_factory=dict)
     ids: dict[str, int] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    cluster: int = 7
 
     async def membership(self, addresses: Iterable[str]) -> Membership | None:
         if not self.listed:
@@ -56,8 +61,9 @@ class Others(EtcdSeen):
         members = (
             Member(number, f"n{number}", (f"https://192.0.2.1{number}:2380",), ("https://x",), is_learner=False)
             for number in (1, 2, 3)
+            if number not in self.gone
         )
-        return Membership(7, tuple(members))
+        return Membership(self.cluster, tuple(members))
 
     async def status(self, address: str) -> MemberStatus | None:
         if address in self.silent:
@@ -69,12 +75,15 @@ class Others(EtcdSeen):
 @dataclass
 class Node:
     """n1 and its kubelet. works: whether a process with the new template stays; serves: whether it says that it is
-    ready. lingers: for how many looks a process still runs whose static pod is gone."""
+    ready. lingers: for how many looks a process still runs whose static pod is gone; slow: for how many none runs of a
+    static pod that is there. removed: each process ends, as one does that etcd has removed."""
 
     root: Path
     works: bool = True
     serves: bool = True
     lingers: int = 0
+    slow: int = 0
+    removed: bool = False
     others: Others = field(default_factory=Others)
     cri: FakeCri = field(default_factory=FakeCri)
     kube: FakeKube = field(default_factory=FakeKube)
@@ -85,6 +94,8 @@ class Node:
     """Which static pods there were, look by look."""
     ending: dict[str, int] = field(default_factory=dict)
     """Static pod that is gone → for how many looks its process still runs."""
+    starting: dict[str, int] = field(default_factory=dict)
+    """Static pod that is there → for how many looks nothing of it runs yet."""
 
     def pods(self) -> dict[str, Any]:
         found = (json.loads(path.read_bytes()) for path in (self.root / "manifests").glob("etcd-*.json"))
@@ -92,6 +103,11 @@ class Node:
 
     def flags(self) -> list[str]:
         return [word for pod in self.pods().values() for word in pod["spec"]["containers"][0]["command"]]
+
+    def has_data_of(self, member: int, cluster: int = 7) -> None:
+        log = self.root / "etcd/member/wal/0000000000000000-0000000000000000.wal"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(Writer(owner=numbers(member, cluster)).entry(1, 1).content)
 
     def kubelet(self) -> None:
         pods = self.pods()
@@ -104,7 +120,11 @@ class Node:
                 del self.ending[name]
         for name, pod in pods.items():
             stays = self.works or "--v=1" not in pod["spec"]["containers"][0]["command"]
-            if name not in self.runs:
+            stays = stays and not self.removed
+            if name not in self.runs and self.starting.setdefault(name, self.slow) > 0:
+                self.starting[name] -= 1
+            elif name not in self.runs:
+                del self.starting[name]
                 self.runs[name] = self.cri.run_sandbox(f"{name}-n1", SYSTEM, pod["metadata"]["uid"])
                 self.start(name, 0, stays=stays)
             elif not stays:
@@ -158,6 +178,7 @@ async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     found.kube.put(etcd_members.member("n1", ADDRESSES["n1"], present=True))
     founding = etcd.Founding(etcd.initial_cluster(ADDRESSES), "new")
     etcd_on_disk.put(etcd.filled(OLD, "n1", ADDRESSES["n1"], founding, 1))
+    found.has_data_of(1)
     found.cri.put_image(IMAGE)
     found.kubelet()
     await found.ask(OLD)
@@ -255,6 +276,40 @@ async def test_one_that_is_not_healthy_goes_back_says_why_and_is_not_tried_again
     assert not (node.root / "etcd_change").exists()
 
 
+async def test_asked_for_again_after_the_former_one_it_waits_for_its_turn_as_for_the_first_time(node: Node) -> None:
+    """By then its member may lead, or another one be away; and the load balancers send it connections again."""
+    before, node.works = node.pods(), False
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, int(RELOAD_SECONDS + LIMIT))
+        await node.ask(OLD)
+        await looks(agent, node, 3)
+        assert not (await node.status())["turn"]
+        node.works = True
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, int(RELOAD_SECONDS) - 2)
+        assert node.pods() == before
+        await looks(agent, node, 12)
+    assert (await node.status())["revision"] == revision(NEW)
+
+
+async def test_asked_for_again_it_is_not_judged_by_how_often_its_process_exited_the_time_before(node: Node) -> None:
+    """The kubelet removes those runs after a minute, and counts on from them until then: the pod has the same name."""
+    node.works = False
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, int(RELOAD_SECONDS + LIMIT))
+        await node.ask(OLD)
+        await looks(agent, node, 3)
+        exited = [one for one in await node.cri.containers() if one.state == "exited" and one.attempt]
+        assert exited, "else this shows nothing"
+        node.works, node.slow = True, 20
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, int(RELOAD_SECONDS) + 40)
+    said = await node.status()
+    assert (said["revision"], said["failedRevision"]) == (revision(NEW), "")
+
+
 async def test_one_that_stays_and_never_serves_goes_back_and_the_former_static_pod_is_restored(node: Node) -> None:
     """A process that runs is no member that is well: with a wrong argument etcd may wait for its peers for ever."""
     before, node.serves = node.pods(), False
@@ -344,6 +399,8 @@ OBSTACLES: dict[str, Callable[[Others], object]] = {
     "has no leader": lambda others: others.leaders.update({"192.0.2.13": 0}),
     "is another member": lambda others: others.ids.update({"192.0.2.13": 4}),
     "is not listed": lambda others: setattr(others, "listed", False),
+    "has this one removed": lambda others: others.gone.add(1),
+    "is of another etcd": lambda others: setattr(others, "cluster", 8),
 }
 
 
@@ -419,3 +476,141 @@ async def test_rule_2_nothing_begins_with_another_template_than_the_one_that_is_
         await looks(agent, node, int(RELOAD_SECONDS) + 12)
     assert "--v=1" in node.flags()
     assert (await node.status())["revision"] == wanted
+
+
+# --- a note that outlives its member -----------------------------------------------------------------
+
+
+@asynccontextmanager
+async def cut_after_the_former_is_removed(node: Node) -> AsyncIterator[EtcdChange]:
+    """An agent that begins after the power came back: neither static pod is in place, and nothing runs."""
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, int(RELOAD_SECONDS) + 3)
+    assert (node.root / "etcd_change").exists()
+    assert node.pods() == {}
+    async with agent_of(node) as agent:
+        yield agent
+
+
+def forget_whose_change_it_is(node: Node) -> None:
+    """As an earlier release has written the note."""
+    noted = json.loads((node.root / "etcd_change").read_text())
+    assert (noted.pop("member"), noted.pop("cluster")) == (1, 7)
+    (node.root / "etcd_change").write_text(json.dumps(noted))
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_member_that_etcd_no_longer_lists_is_not_changed_any_more(node: Node, named: bool) -> None:
+    """Another node took its place while its own was off."""
+    async with cut_after_the_former_is_removed(node) as agent:
+        if not named:
+            forget_whose_change_it_is(node)
+        node.others.gone.add(1)
+        await looks(agent, node, 100)
+    assert not (node.root / "etcd_change").exists()
+    assert node.pods() == {}
+    assert any("no longer lists" in sentence for sentence in node.said)
+
+
+async def test_of_a_member_that_goes_back_and_is_removed_what_is_in_place_stays_for_the_local_decision(
+    node: Node,
+) -> None:
+    former = node.pods()
+    async with agent_of(node) as agent:
+        await node.ask(NEW, turn=revision(NEW))
+        await looks(agent, node, int(RELOAD_SECONDS) + 2)
+        node.works, node.removed = False, True
+        await looks(agent, node, 60)
+        noted = etcd_on_disk.change()
+        assert noted is not None
+        assert noted.back
+        assert node.pods() == former
+        node.others.gone.add(1)
+        await looks(agent, node, 20)
+    assert node.pods() == former
+    assert not etcd_on_disk.is_changing()
+
+
+@pytest.mark.parametrize("whose", [(9, 7), (1, 8), (9, 8)])
+async def test_where_the_data_is_another_members_by_now_its_static_pod_stays(
+    node: Node, whose: tuple[int, int]
+) -> None:
+    """A recovery has made another etcd of it, or its node joined again as a new member."""
+    async with cut_after_the_former_is_removed(node) as agent:
+        node.has_data_of(*whose)
+        founding = etcd.Founding(etcd.initial_cluster({"n1": ADDRESSES["n1"]}), "existing", "another")
+        etcd_on_disk.put(etcd.filled(OLD, "n1", ADDRESSES["n1"], founding))
+        theirs = node.pods()
+        node.others.listed = False
+        await looks(agent, node, 60)
+    assert not (node.root / "etcd_change").exists()
+    assert node.pods() == theirs
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_rule_3_without_its_data_nothing_is_put_in_place_and_the_note_goes(node: Node, named: bool) -> None:
+    """A recovery has moved it aside, and made room for a new member; or its disk is mounted late."""
+    async with cut_after_the_former_is_removed(node) as agent:
+        if not named:
+            forget_whose_change_it_is(node)
+        (node.root / "etcd/member").rename(node.root / "aside")
+        (node.root / "etcd/member").mkdir()
+        node.others.cluster = 8
+        await looks(agent, node, int(LOST_SECONDS) - 1)
+        assert (node.root / "etcd_change").exists()
+        await looks(agent, node, 20)
+    assert not (node.root / "etcd_change").exists()
+    assert set(node.seen[-50:]) == {()}
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_data_on_a_disk_that_is_mounted_late_is_waited_for_and_the_change_goes_on(
+    node: Node, named: bool
+) -> None:
+    async with cut_after_the_former_is_removed(node) as agent:
+        if not named:
+            forget_whose_change_it_is(node)
+        (node.root / "etcd/member").rename(node.root / "elsewhere")
+        await looks(agent, node, int(LOST_SECONDS) - 1)
+        assert node.pods() == {}
+        (node.root / "elsewhere").rename(node.root / "etcd/member")
+        await looks(agent, node, 5)
+    assert "--v=1" in node.flags()
+    assert not (node.root / "etcd_change").exists()
+
+
+async def test_rule_2_missing_data_counts_as_gone_only_while_etcd_answers_and_nothing_runs(node: Node) -> None:
+    """Where no member answers, the API may wait for this very one."""
+    async with cut_after_the_former_is_removed(node) as agent:
+        (node.root / "etcd/member").rename(node.root / "elsewhere")
+        node.others.listed = False
+        await looks(agent, node, 10 * int(LOST_SECONDS))
+        node.others.listed, agent.cri = True, FakeCri(outage="connection refused")
+        await looks(agent, node, 10 * int(LOST_SECONDS))
+        agent.cri = node.cri
+    assert (node.root / "etcd_change").exists()
+
+
+async def test_rule_2_a_list_of_another_etcd_says_nothing_of_this_member(node: Node) -> None:
+    """Members of a former etcd may be back as well: what counts is which of them has replaced the other."""
+    async with cut_after_the_former_is_removed(node) as agent:
+        node.others.gone.add(1)
+        node.others.cluster = 8
+        await looks(agent, node, 5)
+    assert "--v=1" in node.flags()
+
+
+@pytest.mark.parametrize("file", ["etcd_change", "etcd_fence"])
+async def test_nothing_is_put_in_place_when_meanwhile_the_note_was_dropped_or_the_node_was_fenced(
+    node: Node, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    async def ready(port: int, path: str) -> int | None:
+        own = node.root / file
+        own.write_text("{}") if file == "etcd_fence" else own.unlink()
+        return await node.ready(port, path)
+
+    async with cut_after_the_former_is_removed(node) as agent:
+        monkeypatch.setattr(changes, "plain_status", ready)
+        await agent.reconcile()
+    assert node.pods() == {}

@@ -12,10 +12,15 @@ import pytest
 
 from autarky import places
 from autarky.control.base.decision_log import DecisionLog
+from autarky.control.etcd.decide.change import Change
+from autarky.control.etcd.decide.lineage import Answer
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.etcd.node import changes
 from autarky.control.etcd.node import on_disk as etcd_on_disk
+from autarky.control.etcd.node.changes import EtcdChange
 from autarky.control.etcd.node.membership import REST_SECONDS, EtcdMembership
+from autarky.control.etcd.node.on_disk import FIRST, SECOND, Seat
 from autarky.control.etcd.node.seen import LOCAL, EtcdSeen
 from autarky.etcd import Membership, MemberStatus
 from autarky.kube import Reflector
@@ -29,20 +34,22 @@ from fakes.cri import FakeCri
 from fakes.etcd_log import Writer, numbers
 from fakes.kube import FakeKube
 
-FORMER, NOW, MINE = 0xABC, 0xABD, 33
+FORMER, NOW, NEWEST, MINE = 0xABC, 0xABD, 0xABE, 33
 pytestmark = pytest.mark.looptime
 
 
 @dataclass
 class Others(EtcdSeen):
-    """What the members say, by address: which clusters theirs has replaced. None of them has a list of members."""
+    """What the members say, by address: which clusters theirs has replaced, and which that is, if it is not the newest
+    one. None of them has a list of members."""
 
     said: dict[str, frozenset[int]] = field(default_factory=dict)
+    of: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
-    async def former(self, addresses: Iterable[str]) -> frozenset[int]:
+    async def former(self, addresses: Iterable[str]) -> tuple[Answer, ...]:
         self.asked.append(tuple(dict.fromkeys(addresses)))
-        return frozenset().union(*(self.said.get(address, frozenset()) for address in self.asked[-1]))
+        return tuple(Answer(self.of.get(one, NEWEST), self.said[one]) for one in self.asked[-1] if one in self.said)
 
     async def membership(self, addresses: Iterable[str]) -> Membership | None:
         return None
@@ -70,16 +77,16 @@ class Node:
     def manifests(self) -> list[str]:
         return sorted(path.name for path in (self.root / "manifests").iterdir())
 
-    def has_data_of(self, cluster: int) -> None:
-        log = self.data / "member/wal/0000000000000000-0000000000000000.wal"
+    def has_data_of(self, cluster: int, seat: Seat = FIRST) -> None:
+        log = seat.member / "wal/0000000000000000-0000000000000000.wal"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(Writer(owner=numbers(MINE, cluster)).entry(1, 1).content)
 
-    def runs(self) -> None:
-        labels = {NAME_LABEL: ETCD}
-        self.sandbox = self.cri.run_sandbox("etcd-1", SYSTEM, "uid", labels=labels)
-        self.cri.put_image("etcd:v1")
-        self.cri.start_container(self.cri.create_container(self.sandbox, ETCD, "etcd:v1"))
+    def runs(self, component: str = ETCD) -> None:
+        labels, image = {NAME_LABEL: component}, f"{component}:v1"
+        self.sandbox = self.cri.run_sandbox(f"{component}-1", SYSTEM, "uid", labels=labels)
+        self.cri.put_image(image)
+        self.cri.start_container(self.cri.create_container(self.sandbox, component, image))
 
     def controller(self) -> EtcdMembership:
         clock = LoopClock()
@@ -88,6 +95,15 @@ class Node:
         return EtcdMembership(
             *("n1", self.kube, copy, self.cri, clock, log, lambda: 1, asyncio.Event(), lambda: None), etcd=self.others
         )
+
+    def is_changed(self, *, back: bool) -> EtcdChange:
+        """The power failed in the middle of a change of its member."""
+        clock, log = LoopClock(), DecisionLog(lambda sentence, **_: self.said.append(sentence))
+        copy = Reflector(self.kube, clock, API_VERSION, etcd_members.KIND)
+        [former] = (etcd_on_disk.pods_in_place() or {}).values()
+        wanted = {**former, "metadata": {**former["metadata"], "name": "etcd-wanted"}}
+        etcd_on_disk.note_change(Change("r", former, wanted, back=back, member=MINE, cluster=FORMER))
+        return EtcdChange("n1", self.kube, copy, self.cri, clock, log, asyncio.Event(), etcd=self.others)
 
     def everything(self) -> dict[str, bytes]:
         """All files of etcd on the disk; what is noted for others is not among them."""
@@ -162,6 +178,15 @@ async def test_rule_2_silence_and_the_ids_of_other_clusters_change_nothing(
     node: Node, said: dict[str, frozenset[int]]
 ) -> None:
     node.others.said = said
+    before = node.everything()
+    await looks(node.controller(), 100)
+    assert node.everything() == before
+
+
+async def test_whatever_the_members_of_its_own_cluster_say_it_stays(node: Node) -> None:
+    """Whoever has the etcd that a cluster moves into can write there that it was replaced."""
+    for address in ("192.0.2.12", "192.0.2.13"):
+        node.others.said[address], node.others.of[address] = frozenset({FORMER}), FORMER
     before = node.everything()
     await looks(node.controller(), 100)
     assert node.everything() == before
@@ -306,3 +331,116 @@ async def test_rule_2_an_old_fence_stays_while_nobody_says_that_this_etcd_was_re
     await looks(node.controller(), 700)
     assert (node.root / "etcd_fence").exists()
     assert node.everything() == before
+
+
+# --- in the middle of a change of it ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The former etcd has no quorum."""
+
+    async def answer(_port: int, _path: str) -> int:
+        return 503
+
+    monkeypatch.setattr(changes, "plain_status", answer)
+
+
+@pytest.mark.usefixtures("unready")
+@pytest.mark.parametrize("back", [True, False])
+@pytest.mark.parametrize("first", ["membership", "change"])
+async def test_a_change_of_the_former_member_ends_with_it(node: Node, first: str, back: bool) -> None:
+    """Else what is taken away would be put back each second, and the data never be moved aside."""
+    node.others.said["192.0.2.12"] = frozenset({FORMER})
+    change, controller = node.is_changed(back=back), node.controller()
+    for look in range(20):
+        if first == "change":
+            await change.reconcile()
+        await looks(controller)
+        await change.reconcile()
+        if look == 3:
+            node.cri.end_sandbox(node.sandbox)
+    assert node.manifests == ["node-load-balancer-1.json"]
+    assert [path.name.partition(".")[0] for path in node.data.iterdir()] == ["kept"]
+    assert not (node.root / "etcd_change").exists()
+
+
+@pytest.mark.parametrize("back", [True, False])
+async def test_a_fence_that_a_recovery_has_left_behind_goes_with_the_note_of_a_change(node: Node, back: bool) -> None:
+    node.is_changed(back=back)
+    (node.root / "etcd_fence").write_text("{}")
+    node.others.said["192.0.2.12"] = frozenset({FORMER})
+    node.cri.end_sandbox(node.sandbox)
+    controller = node.controller()
+    await looks(controller, 599)
+    assert (node.root / "etcd_change").exists(), "the recovery may still be undone"
+    await looks(controller, 10)
+    assert not (node.root / "etcd_change").exists()
+    assert not (node.root / "etcd_fence").exists()
+
+
+# --- with a second member, which stood in for it --------------------------------------------------------------------
+
+
+@pytest.fixture
+def changed(node: Node) -> Node:
+    """The only member was being changed: the second one alone has data, and runs."""
+    node.cri.end_sandbox(node.sandbox)
+    etcd_on_disk.stop()
+    etcd_on_disk.move_aside_for_change()
+    node.has_data_of(FORMER, SECOND)
+    (node.root / "manifests/second-etcd-1.json").write_text("{}")
+    node.runs(etcd.SECOND)
+    return node
+
+
+async def test_a_second_member_that_alone_has_the_former_data_stops_and_its_data_is_kept(changed: Node) -> None:
+    changed.others.said["192.0.2.12"] = frozenset({FORMER})
+    log = next((SECOND.member / "wal").iterdir()).read_bytes()
+    controller = changed.controller()
+    await looks(controller, 5)
+    assert changed.manifests == ["node-load-balancer-1.json"]
+    assert SECOND.member.exists(), "its process has not ended"
+    changed.cri.end_sandbox(changed.sandbox)
+    await looks(controller, 3)
+    assert not etcd_on_disk.has_second()
+    kept = [path for path in changed.data.glob("kept.*/member/wal/*") if path.read_bytes() == log]
+    assert len(kept) == 2, "of the first one from before the change, and of the second one"
+
+
+async def test_rule_2_a_second_member_stays_where_nobody_says_that_its_etcd_was_replaced(changed: Node) -> None:
+    before = changed.everything()
+    await looks(changed.controller(), 100)
+    assert changed.everything() == before
+
+
+async def test_a_first_member_that_was_about_to_join_again_stops_with_the_second_one(changed: Node) -> None:
+    (changed.root / "manifests/etcd-2.json").write_text("{}")
+    changed.others.said["192.0.2.12"] = frozenset({FORMER})
+    await looks(changed.controller())
+    assert changed.manifests == ["node-load-balancer-1.json"]
+
+
+async def test_both_members_of_a_former_etcd_are_moved_aside_at_once(node: Node) -> None:
+    node.cri.end_sandbox(node.sandbox)
+    node.has_data_of(FORMER, SECOND)
+    node.others.said["192.0.2.12"] = frozenset({FORMER})
+    await looks(node.controller(), 3)
+    assert node.manifests == ["node-load-balancer-1.json"]
+    assert len(list(node.data.glob("kept.*/member/wal/*"))) == 2
+    assert not etcd_on_disk.has_second()
+
+
+async def test_what_a_second_member_had_of_the_former_etcd_is_moved_aside_beside_a_member_of_the_new_one(
+    node: Node,
+) -> None:
+    """A recovery has made the new data on this very node, which alone can say what it has replaced."""
+    node.has_data_of(NOW)
+    node.has_data_of(FORMER, SECOND)
+    node.others.said[LOCAL], node.others.of[LOCAL] = frozenset({FORMER}), NOW
+    before = node.manifests
+    await looks(node.controller(), 3)
+    assert node.manifests == before
+    assert (FIRST.member / "wal").exists()
+    assert len(list(node.data.glob("kept.*/member/wal/*"))) == 1
+    assert not etcd_on_disk.has_second()

@@ -133,6 +133,38 @@ async def test_what_a_user_sets_stands_and_the_decision_that_its_node_leaves_rem
         assert (live["spec"]["state"], live["metadata"]["annotations"][IDEA]) == ("Removed", "Removed")
 
 
+async def test_a_nodes_etcdmember_and_the_right_to_read_it_stay_until_the_node_is_a_worker_again(world: World) -> None:
+    """Its agent needs both to stop a process that etcd no longer lists, however slow its machine is."""
+    for name in ("n1", "n2"):
+        control(world, name)
+    steps: dict[str, Step] = {}
+    async with duty_of(world, steps) as duty:
+        await all_vote(world, duty, ("n1", "n2"))
+        control(world, "n2", requested=False)
+        steps["n2"] = Step.REMOVE_MEMBER
+        await rounds(duty)
+        await says(world, "n2", "Removed")
+        node = world.node("n2")
+        world.kube.put({**node, "metadata": {**node["metadata"], "labels": {}}})
+        for step in (Step.DISMISS, Step.WAIT, Step.FORGET):
+            steps["n2"] = step
+            await rounds(duty)
+            assert await agents_that_may_read(world) == {"system:node:n1", "system:node:n2"}, step
+        steps.clear()  # nothing was decided
+        await rounds(duty)
+        assert await states(world) == {"n1": "Member", "n2": "Removed"}
+        steps["n2"] = Step.NOTHING
+        await rounds(duty)
+        assert await states(world) == {"n1": "Member"}
+        assert await agents_that_may_read(world) == {"system:node:n1"}
+
+
+async def agents_that_may_read(world: World) -> set[str]:
+    binding = await world.kube.get("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", etcd_members.AGENTS_ROLE)
+    assert binding is not None
+    return {subject["name"] for subject in binding["subjects"]}
+
+
 async def states(world: World) -> dict[str, str]:
     return {obj["metadata"]["name"]: obj["spec"]["state"] for obj in await world.kube.list(API_VERSION, KIND)}
 

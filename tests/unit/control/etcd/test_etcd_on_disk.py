@@ -81,6 +81,18 @@ def test_the_members_are_remembered_and_told_of_only_when_they_are_news(disk: Pa
     assert json.loads((disk / "etcd-members.json").read_text()) == entries
 
 
+def test_a_member_that_is_not_where_members_of_control_nodes_are_is_not_asked_there(disk: Path) -> None:
+    """It may be another etcd that listens at that port."""
+    members = [
+        {"name": "db", "address": "192.0.2.50", "learner": False, "port": 4001},
+        {"name": "n1", "address": "192.0.2.11", "learner": False},
+        {"name": "n1:second", "address": "192.0.2.11", "learner": True, "port": 2479},
+    ]
+    etcd_on_disk.remember_members(members)
+    assert etcd_on_disk.remembered_addresses() == ["192.0.2.11", "192.0.2.11:2480"]
+    assert (disk / "etcd-members.json").exists()
+
+
 def test_a_node_is_fenced_as_long_as_the_fence_is_there_whatever_it_says(disk: Path) -> None:
     """An incomplete one is a fence as well: it is written before anything else is done."""
     assert not etcd_on_disk.is_fenced()

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from autarky.control.etcd.decide.lineage import FORMER
+from autarky.control.etcd.decide.lineage import FORMER, Answer
 from autarky.control.etcd.node import seen as etcd_seen
 from autarky.control.etcd.node.seen import EtcdSeen
 from autarky.errors import Unreachable
+from autarky.etcd import Member
 from autarky.etcd.gateway import KeyValue
 from autarky.model import ports
 from fakes.web import HANG, Web, answer, certificates
@@ -59,6 +60,7 @@ class Said:
     """A client of a member that says this of the clusters that its own has replaced."""
 
     content: bytes | Exception | None
+    cluster: int
     asked: list[bytes]
 
     async def get(self, key: bytes) -> KeyValue | None:
@@ -66,7 +68,7 @@ class Said:
         await asyncio.sleep(3)
         if isinstance(self.content, Exception):
             raise self.content
-        return None if self.content is None else KeyValue(key, self.content, 7)
+        return None if self.content is None else KeyValue(key, self.content, 7, self.cluster)
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def members(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes | Exception | No
     asked: list[bytes] = []
 
     async def client(_: EtcdSeen, address: str) -> Said:
-        return Said(said.get(address, Unreachable("connection refused")), asked)
+        return Said(said.get(address, Unreachable("connection refused")), int(address[-2:]), asked)
 
     monkeypatch.setattr(EtcdSeen, "_client", client)
     return said
@@ -89,9 +91,10 @@ async def test_all_members_are_asked_at_once_and_whatever_one_of_them_says_count
     """Some are off, and each of these takes the time that there is for an answer."""
     members |= {"192.0.2.11": b'["abc"]', "192.0.2.12": b'["abd", "abc"]', "192.0.2.13": b"[]"}
     addresses = ["192.0.2.11", "192.0.2.14", "192.0.2.12", "192.0.2.13", "192.0.2.11"]
-    assert await EtcdSeen().former(addresses) == {0xABC, 0xABD}
+    found = await EtcdSeen().former(addresses)
+    assert {one.cluster: one.former for one in found if one.former} == {11: {0xABC}, 12: {0xABD, 0xABC}}
     assert looptime == 3
-    assert await EtcdSeen().former([]) == frozenset()
+    assert await EtcdSeen().former([]) == ()
 
 
 @pytest.mark.looptime
@@ -104,7 +107,7 @@ async def test_rule_2_silence_and_what_cannot_be_understood_have_replaced_no_clu
     members: dict[str, bytes | Exception | None], said: bytes | Exception | None
 ) -> None:
     members["192.0.2.11"] = said
-    assert await EtcdSeen().former(["192.0.2.11"]) == frozenset()
+    assert not any(one.former for one in await EtcdSeen().former(["192.0.2.11"]))
 
 
 async def test_a_member_is_asked_by_its_quorum_for_the_key_of_its_lineage(
@@ -113,11 +116,12 @@ async def test_a_member_is_asked_by_its_quorum_for_the_key_of_its_lineage(
     """A member of a former cluster that is left alone has no quorum: what it remembers by itself says nothing."""
     write_certificates(tmp_path, monkeypatch)
     key, value = (base64.b64encode(one).decode() for one in (FORMER.encode(), b'["abc"]'))
-    body = json.dumps({"header": {}, "kvs": [{"key": key, "value": value, "mod_revision": "7"}], "count": "1"})
+    header = {"cluster_id": str(2**64 - 1)}
+    body = json.dumps({"header": header, "kvs": [{"key": key, "value": value, "mod_revision": "7"}], "count": "1"})
     seen = EtcdSeen()
     async with Web([answer(200, body)], demand_client_certificate=True) as web:
         monkeypatch.setattr(ports, "ETCD_CLIENT", web.port)
-        assert await seen.former(["127.0.0.1"]) == {0xABC}
+        assert await seen.former(["127.0.0.1"]) == (Answer(2**64 - 1, frozenset({0xABC})),)
         assert web.lines == ["POST /v3/kv/range"]
         assert json.loads(web.heard[0].body) == {"key": key}
         await seen.close()
@@ -132,6 +136,21 @@ async def test_a_member_that_shows_no_certificate_of_etcds_ca_has_replaced_nothi
     seen = EtcdSeen()
     async with Web([answer(200, body)], issued_years_ago=1) as web:
         monkeypatch.setattr(ports, "ETCD_CLIENT", web.port)
-        assert await seen.former(["127.0.0.1"]) == frozenset()
+        assert await seen.former(["127.0.0.1"]) == ()
         assert web.heard == []
         await seen.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("https://192.0.2.1:2380", "192.0.2.1"),
+        ("https://192.0.2.1:99999", "192.0.2.1"),
+        ("https://192.0.2.1:x", "192.0.2.1"),
+        ("https://[192.0.2.1", ""),
+        ("", ""),
+    ],
+)
+def test_whatever_a_member_says_of_itself_it_has_an_address_or_none(url: str, address: str) -> None:
+    """etcd takes what its members say of themselves; a look at all of them must not end there."""
+    assert etcd_seen.address_of(Member(1, "db", (url,), (), False)) == address

@@ -18,6 +18,7 @@ from autarky.control.etcd.decide.template import (
     revision,
     same,
     step_refused,
+    stepping_stone,
     version_of,
 )
 from autarky.control.etcd.manifests import pods as etcd
@@ -79,7 +80,7 @@ def test_the_first_template_is_in_force_at_once_and_settled_when_all_run_it() ->
     assert decide(BASE, NOTHING, found, reports(revision(RUNS), revision(RUNS))).kept == SETTLED
 
 
-def test_one_that_a_member_is_not_healthy_with_goes_back_and_is_not_tried_again_until_it_changes() -> None:
+def test_one_that_a_member_is_not_healthy_with_goes_back_and_is_not_tried_again_by_itself() -> None:
     bad, good = Request({"nonsense": "1"}), Request({"v": "1"})
     now = decide(BASE, bad, SETTLED, reports(revision(RUNS))).kept
     assert now.in_force == effective(BASE, bad)
@@ -92,10 +93,34 @@ def test_one_that_a_member_is_not_healthy_with_goes_back_and_is_not_tried_again_
     corrected = decide(BASE, good, back.kept, reports(revision(RUNS)))
     assert corrected.kept == Kept(effective(BASE, good), RUNS)
     assert not corrected.rolled_back
-    repeated = decide(
-        BASE, bad, decide(BASE, NOTHING, back.kept, reports(revision(RUNS))).kept, reports(revision(RUNS))
-    )
-    assert repeated.rolled_back, "the same mistake again, with nothing else in between"
+
+
+BAD = effective(BASE, Request({"nonsense": "1"}))
+FAILED = Reports((revision(RUNS),), {revision(BAD): "n1: it exited"})
+
+
+def test_once_the_former_one_was_asked_for_the_same_is_tried_again() -> None:
+    """Its image may have been missing, and be there now."""
+    former = decide(BASE, NOTHING, Kept(RUNS, RUNS, BAD, "n1: it exited"), reports(revision(RUNS)))
+    assert (former.kept, former.rolled_back) == (SETTLED, "")
+    again = decide(BASE, Request({"nonsense": "1"}), former.kept, reports(revision(RUNS)))
+    assert (again.kept, again.rolled_back, again.waits) == (Kept(BAD, RUNS), "", "")
+
+
+def test_it_is_not_judged_by_what_a_member_has_reported_of_the_attempt_before() -> None:
+    """Its node withdraws that as soon as it sees that the former one is asked for: it may be off."""
+    former = decide(BASE, NOTHING, Kept(RUNS, RUNS, BAD, "n1: it exited"), FAILED)
+    assert (former.kept, former.rolled_back) == (SETTLED, "")
+    soon = decide(BASE, Request({"nonsense": "1"}), former.kept, FAILED)
+    assert soon.kept == SETTLED
+    assert "n1: it exited" in soon.waits
+    assert not soon.rolled_back
+    assert decide(BASE, Request({"nonsense": "1"}), soon.kept, reports(revision(RUNS))).kept == Kept(BAD, RUNS)
+
+
+def test_where_nothing_is_in_force_yet_no_report_is_waited_for() -> None:
+    """Nobody would be asked for anything else, and withdraw it."""
+    assert decide(BASE, Request({"nonsense": "1"}), Kept(), FAILED).kept == Kept(BAD, None)
 
 
 def test_without_rollback_it_stays_in_force_and_is_still_told() -> None:
@@ -143,21 +168,56 @@ def test_what_the_control_plane_asks_for() -> None:
     assert request({"spec": {"etcd": None, "componentArguments": None}}) == NOTHING
 
 
-@given(st.lists(st.sampled_from([NOTHING, Request({"v": "1"}), Request({"nonsense": "1"})]), max_size=12), st.data())
-def test_a_template_that_was_given_up_is_never_in_force_again_before_another_was_asked_for(
+@given(
+    st.lists(st.sampled_from([NOTHING, Request({"v": "1"}), Request({"nonsense": "1"})]), min_size=1, max_size=12),
+    st.data(),
+)
+def test_what_went_back_is_in_force_again_when_another_was_asked_for_in_between_and_only_then(
     asked: list[Request], data: st.DataObject
 ) -> None:
-    kept, given_up = SETTLED, None
-    for one in asked:
+    """The members look late: the next request may come before they have withdrawn what they said."""
+    kept, given_up, failed = SETTLED, None, dict[str, str]()
+    for number, one in enumerate(asked, 1):
         wanted = revision(effective(BASE, one))
         if wanted != given_up:
             given_up = None
-        fails = data.draw(st.booleans())
-        for _ in range(3):
+        fails, calm = data.draw(st.booleans()), number == len(asked)
+        for _ in range(5 if calm else data.draw(st.integers(1, 3))):
             now = revision(kept.in_force or {})
-            bad = now == wanted and fails and now != revision(kept.settled or {})
-            running = revision(kept.settled or {}) if bad else now
-            kept = decide(BASE, one, kept, Reports((running,), {now: "why"} if bad else {})).kept
-            if bad:
-                given_up = wanted
+            if calm or data.draw(st.booleans()):
+                failed = {name: why for name, why in failed.items() if name == now}
+                if now == wanted and fails and now != revision(kept.settled or {}):
+                    failed[now] = "why"
+                    given_up = wanted
+            running = revision(kept.settled or {}) if now in failed else now
+            kept = decide(BASE, one, kept, Reports((running,), failed)).kept
             assert revision(kept.in_force or {}) != given_up
+    assert revision(kept.in_force or {}) == (revision(kept.settled or {}) if wanted == given_up else wanted)
+
+
+KNOWN = [(3, 5, 35), (3, 6, 16), (3, 7, 3)]
+VERSIONS = st.tuples(st.just(3), st.integers(4, 9), st.integers(0, 40))
+
+
+@given(VERSIONS, VERSIONS, st.lists(VERSIONS))
+def test_the_first_step_of_a_way_is_one_that_etcd_can_take_and_leads_towards_its_end(
+    before: Any, after: Any, known: Any
+) -> None:
+    found = stepping_stone(before, after, known)
+    assert found == before or (found in known and before < found < after and step_refused(before, found) is None)
+    better = [one for one in known if found < one < after and step_refused(before, one) is None]
+    assert better == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "first"),
+    [
+        ((3, 5, 35), (3, 7, 3), (3, 6, 16)),
+        ((3, 6, 5), (3, 7, 3), (3, 6, 16)),
+        ((3, 6, 16), (3, 9, 0), (3, 7, 3)),
+        ((3, 7, 3), (3, 6, 16), (3, 7, 3)),
+        ((3, 3, 0), (3, 7, 3), (3, 3, 0)),
+    ],
+)
+def test_the_way_to_another_minor_goes_over_the_versions_that_are_known(before: Any, after: Any, first: Any) -> None:
+    assert stepping_stone(before, after, KNOWN) == first

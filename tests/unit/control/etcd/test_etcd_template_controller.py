@@ -115,12 +115,39 @@ async def test_one_that_a_member_is_not_healthy_with_is_taken_back_and_said(worl
         (said,) = controller.unapplied
         assert (said.reason, said.refused) == ("EtcdRolledBack", True)
         assert "the member of n2: it exited" in said.sentence
+        assert "ask for the former one, and then for this one again" in said.sentence
     async with controller_of(world) as another:
         await passes(another)
         assert await wanted(world) == {first}
         assert another.unapplied == [said], "another operator goes on where this one ended"
         await asks(world, componentArguments={})
         await passes(another)
+        assert another.unapplied == []
+
+
+async def test_what_went_back_is_given_again_once_the_former_one_was_asked_for_and_no_member_reports_it(
+    world: World,
+) -> None:
+    async with controller_of(world) as controller:
+        first = await all_run(world, controller)
+        await asks(world, componentArguments={"etcd": {"nonsense": "1"}})
+        await passes(controller)
+        (bad,) = await wanted(world)
+        await report(world, "n2", failedRevision=str(bad), failure="no image")
+        await passes(controller)
+        await asks(world, componentArguments={})
+        await passes(controller)
+        assert (await template(world, etcd.CONDEMNED_KEY), controller.unapplied) == (None, [])
+    async with controller_of(world) as another:
+        await asks(world, componentArguments={"etcd": {"nonsense": "1"}})
+        await passes(another)
+        assert await wanted(world) == {first}
+        (said,) = another.unapplied
+        assert (said.reason, said.refused) == ("EtcdTemplateWaits", False)
+        assert "the member of n2: no image" in said.sentence
+        await report(world, "n2", failedRevision="", failure="")
+        await passes(another)
+        assert await wanted(world) == {bad}
         assert another.unapplied == []
 
 

@@ -206,6 +206,13 @@ def test_an_etcdmember_whose_work_is_done_goes_with_its_control_node() -> None:
     assert found([node(1)], [member(1), member(2, present=False)]).forget == ()
 
 
+def test_it_stays_while_the_node_is_not_known_to_be_a_worker_again() -> None:
+    """Its agent may read EtcdMembers for as long, and stops the process of its member only while the API answers."""
+    done = member(2, present=False, idea=False, gone=True)
+    assert wanted([node(1)], [member(1), done], None, InForce(None), {"n2"}).forget == ()
+    assert wanted([node(1)], [member(1), done], None, InForce(None), {"n3"}).forget == ("n2",)
+
+
 def test_an_even_count_is_warned_of() -> None:
     assert even_count(["n1"]) is None
     assert even_count([]) is None

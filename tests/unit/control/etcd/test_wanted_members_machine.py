@@ -106,7 +106,8 @@ class WantedMembers(RuleBasedStateMachine):
             for name, node in self.nodes.items()
             if node.active
         ]
-        found = etcd_wanted.wanted(there, list(self.etcd.objects.values()), self.names, self.force)
+        unfinished = {name for name in self.nodes if steps.get(name) is not Step.NOTHING}
+        found = etcd_wanted.wanted(there, list(self.etcd.objects.values()), self.names, self.force, unfinished)
         for write in found.writes[:writes]:
             self.write(write, found, steps)
         for name in found.forget:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.load_balancer.manifests import script as nllb_script
+from autarky.control.load_balancer.node.balancer import voting_members
 from autarky.model import patience
 from autarky.model.balancer import ApiNode, Balancer, EtcdNode
 from autarky.render import node as render_node
@@ -241,6 +244,64 @@ def test_a_control_node_whose_etcd_is_elsewhere_shares_the_load_over_all_members
     members = (EtcdNode("n1", "192.0.2.11"), EtcdNode("n2", "192.0.2.12"))
     found = sections(nllb.config(Balancer("n4", True, (ApiNode("n1", "192.0.2.11"),), members)))
     assert servers(found["backend etcd"]) == ["n1 192.0.2.11:2379", "n2 192.0.2.12:2379"]
+
+
+def is_well_formed(text: str, servers_of: Balancer) -> None:
+    """HAProxy refuses a configuration with a name that has other characters, or that two servers of a backend have; and
+    a name with a line break would be lines of its own."""
+    plain = Balancer(
+        servers_of.node, True, servers_of.servers, (EtcdNode("a", "192.0.2.11"), EtcdNode("b", "192.0.2.12"))
+    )
+    found = sections(text)
+    assert list(found)[1:] == list(sections(nllb.config(plain)))[1:], "no section but ours"
+    words = [server.split() for server in servers(found["backend etcd"])]
+    assert sorted(word[1].replace("127.0.0.1", "192.0.2.10") for word in words) == sorted(
+        f"{member.address}:{member.port}" for member in servers_of.etcd
+    ), "one line for each member"
+    assert len({word[0] for word in words}) == len(words)
+    assert all(re.fullmatch("[A-Za-z0-9._:-]+", word[0]) and word[2:] in ([], ["backup"]) for word in words)
+    reported = [line for line in found["frontend health"] if "etcd/" in line]
+    assert reported == [
+        f"http-request return status 200 if {{ path /etcd/{word[0]} }} {{ srv_is_up(etcd/{word[0]}) }}"
+        for word in words
+    ]
+
+
+NAMES_OF_OTHERS = {
+    "a space": ["db 1"],
+    "none, of one that has never started": [""],
+    "one name twice": ["db", "db"],
+    "lines": ["db\nfrontend theirs\n    bind *:1\nbackend b\n    server x 192.0.2.66:1"],
+    "an address of another": ["192.0.2.32:2379", ""],
+    "what HAProxy interprets": ["{", "${HOME}", "#", '"'],
+}
+
+
+@pytest.mark.parametrize("names", NAMES_OF_OTHERS.values(), ids=NAMES_OF_OTHERS.keys())
+def test_whatever_others_call_their_members_each_is_one_server(names: list[str]) -> None:
+    """While control nodes join an etcd outside, its members are in the list, by the names that its owner gives them."""
+    listed = [{"name": name, "address": f"192.0.2.{31 + n}", "learner": False} for n, name in enumerate(names)]
+    members = voting_members(json.dumps([{"name": "n1", "address": "192.0.2.10", "learner": False}, *listed]))
+    assert members is not None
+    balancer = Balancer("n1", True, (ApiNode("n1", "192.0.2.10"),), members)
+    text = nllb.config(balancer)
+    is_well_formed(text, balancer)
+    assert "n1 127.0.0.1:2379" in servers(sections(text)["backend etcd"])
+    assert nllb.parse(text) == balancer
+
+
+def test_a_member_of_somebody_else_with_a_nodes_name_is_not_taken_for_the_nodes_own() -> None:
+    members = (EtcdNode("n1", "192.0.2.10"), EtcdNode("n1", "192.0.2.31"))
+    found = sections(nllb.config(Balancer("n1", True, (ApiNode("n1", "192.0.2.10"),), members)))
+    assert servers(found["backend etcd"]) == [f"{place} {place}" for place in ("192.0.2.10:2379", "192.0.2.31:2379")]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text() | st.sampled_from(["n1", "n1:second", "192.0.2.32:2379"]), min_size=2, max_size=5))
+def test_no_name_of_a_member_makes_a_configuration_that_haproxy_refuses(names: list[str]) -> None:
+    members = tuple(EtcdNode(name, f"192.0.2.{31 + number}") for number, name in enumerate(names))
+    balancer = Balancer("n9", True, (ApiNode("n9", "192.0.2.10"),), members)
+    is_well_formed(nllb.config(balancer), balancer)
 
 
 def test_one_late_look_does_not_end_a_server_and_the_script_says_whose_sessions_are_cut():

@@ -254,6 +254,28 @@ def test_what_is_no_list_of_members_is_no_knowledge(text):
     assert voting_members(text) is None
 
 
+@pytest.mark.parametrize(
+    "outside",
+    [
+        {"address": "db.example.com"},
+        {"address": "fd00"},
+        {"address": "192.0.2.50\n    server x"},
+        {"address": 3},
+        {"address": "192.0.2.50", "port": 4001},
+        {"address": "192.0.2.50", "port": "x"},
+    ],
+)
+def test_a_member_outside_that_it_cannot_lead_to_is_left_out_and_the_others_stay(outside):
+    """A name is resolved by nobody there. At the usual port of a member that is elsewhere there may be another etcd."""
+    own, second = {"name": "n1", "address": "192.0.2.11"}, {"name": "n1:second", "address": "192.0.2.11", "port": 2479}
+    listed = [{"name": "db", **outside}, own, second]
+    assert voting_members(json.dumps(listed)) == (
+        EtcdNode("n1", "192.0.2.11"),
+        EtcdNode("n1:second", "192.0.2.11", 2479),
+    )
+    assert voting_members(json.dumps([{"name": "db", **outside}])) is None
+
+
 # --- HAProxy itself ---------------------------------------------------------------------------------------------
 
 

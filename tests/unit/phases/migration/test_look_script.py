@@ -119,3 +119,19 @@ def test_only_api_servers_of_the_control_plane_that_dial_another_etcd_are_ended(
     assert node.said("end", wanted) == []
     assert former.wait(timeout=10) < 0
     assert [one.poll() for one in stay] == [None] * 3
+
+
+def test_the_standbys_files_are_found_where_they_stay_when_the_next_checkpoint_comes(tmp_path: Path) -> None:
+    current = tmp_path / "current"
+    for revision, below in (("r1", "files"), ("r2", "files/pki")):
+        (tmp_path / revision / below).mkdir(parents=True)
+        (tmp_path / revision / below / "etcd-client.crt").touch()
+    found = []
+    for revision in ("r1", "r2"):
+        current.unlink(missing_ok=True)
+        current.symlink_to(tmp_path / revision)
+        command = looking._FILES.replace(looking.STANDBY, str(current))
+        found.append(
+            Path(subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout.strip())
+        )
+    assert found == [tmp_path / "r1/files", tmp_path / "r2/files/pki"]

@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autarky import places
+from autarky.control.etcd.decide.lineage import FORMER
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.errors import AutarkyError, Refused, UserError
 from autarky.model.cluster import ExternalEtcd, HostRef, Level, Node
@@ -34,6 +36,31 @@ async def test_it_moves_in_and_out_again(scenes, controls: int) -> None:
     scene.all_outside()
     assert scene.etcd.led == [], "a leader was removed, which costs an election"
     assert scene.etcd.values[ETCD]["keys"] == KEYS
+
+
+async def test_it_moves_out_to_members_that_have_another_ca_for_their_clients(scenes) -> None:
+    """The members inside have no certificate of it: whoever asks those outside has the API servers' own. One that is
+    ill leaves first all the same: etcd would not let the others go before it."""
+    scene = scenes(3, inside=True)
+    scene.etcd.closed.add(STORE)
+    scene.etcd.ill.add("n3")
+    await scene.move(into=False)
+    scene.all_outside()
+    assert (scene.etcd.led, scene.etcd.removed[0]) == ([], "n3")
+
+
+async def test_what_an_agent_was_changing_of_a_member_ends_before_that_leaves(scenes) -> None:
+    """It would put its static pod back."""
+    scene = scenes(inside=True)
+    for host in scene.controls:
+        host.files[places.ETCD_CHANGE] = (b"{}", 0o600)
+    await scene.move(into=False)
+    scene.all_outside()
+    for host in scene.controls:
+        assert places.ETCD_CHANGE not in host.files
+        removed = [act for act in scene.etcd.acts if act.startswith(f"{host.name}: remove ")]
+        pod = next(number for number, act in enumerate(removed) if places.MANIFESTS in act)
+        assert removed.index(f"{host.name}: remove {places.ETCD_CHANGE}") < pod
 
 
 async def cut_at_each_act(scenes, *, into: bool, then_into: bool) -> None:
@@ -151,10 +178,90 @@ async def test_a_member_outside_that_would_be_taken_for_a_nodes_is_refused(scene
         return replace(context, cluster=replace(context.cluster, nodes=(*context.cluster.nodes, node)))
 
     with pytest.raises(
-        UserError, match="store of etcd is none of the cluster's, and has the address of a control node"
+        UserError, match="'store' of etcd is none of the cluster's, and has the address of a control node"
     ):
         await scene.judged(at_its_address(control_plane=True))
     await scene.judged(at_its_address(control_plane=False))  # a worker says itself where it is
+
+
+def elsewhere(*names: str) -> list[dict[str, Any]]:
+    """Members of the etcd outside, beside the first one."""
+    addresses = [f"192.0.2.{101 + number}" for number in range(len(names))]
+    return [
+        {"ID": 901 + number, "name": name, "peerURLs": [f"https://{addresses[number]}:2380"], "clientURLs": []}
+        for number, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["db 1"], "'db 1'"),
+        (["db,1=x"], "'db,1=x'"),
+        (["db\nfrontend x"], r"'db\\nfrontend x'"),
+        ([""], "none, at https://192.0.2.101:2380"),
+        (["db", "db"], "'db'"),
+        (["store"], "'store'"),
+    ],
+)
+async def test_a_member_outside_with_a_name_that_cannot_be_written_down_is_refused(
+    scenes, names: list[str], said: str
+) -> None:
+    """It goes into the load balancers' configuration, and into the arguments of the members that join."""
+    scene = scenes()
+    scene.etcd.elsewhere = elsewhere(*names)
+    with pytest.raises(UserError, match=f"outside of the cluster .*{said}") as refused:
+        await scene.judged()
+    assert "--name" in str(refused.value.fix)
+    assert scene.etcd.acts == []
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("name", ["db,x=https://192.0.2.66:2380", "", "store", "n1"])
+async def test_nor_does_anybody_join_beside_one_that_got_its_name_after_the_judgement(
+    scenes, name: str, begun: bool
+) -> None:
+    """begun: the control node was admitted before."""
+    scene = scenes()
+    scene.etcd.elsewhere = elsewhere(name)
+    if begun:
+        scene.etcd.learners[ETCD] = {"n1": 77}
+    with pytest.raises(UserError, match="outside of the cluster have names") as refused:
+        await JoinInside(Migration(lambda: scene.store)).run(scene.contexts[True](), scene.notes)
+    assert (repr(name) if name else "none, at https://192.0.2.101:2380") in str(refused.value)
+    assert "--name" in str(refused.value.fix)
+    assert bool(scene.etcd.learners.get(ETCD)) is begun
+    assert not scene.controls[0].pods
+
+
+async def test_a_message_shows_the_name_of_another_etcds_member_as_text(scenes) -> None:
+    """It may have been chosen for the terminal that it is printed to."""
+    scene = scenes()
+    scene.etcd.elsewhere = [{**elsewhere("\x1b]0;x")[0], "peerURLs": ["https://192.0.2.11:2380"]}]
+    with pytest.raises(UserError, match="none of the cluster's") as refused:
+        await scene.judged()
+    assert r"'\x1b]0;x'" in str(refused.value)
+    assert "\x1b" not in str(refused.value)
+
+
+async def test_usual_names_are_no_trouble_and_neither_is_a_learner_that_has_not_started(scenes) -> None:
+    """An earlier run that was cut may have left the latter."""
+    scene = scenes()
+    scene.etcd.elsewhere = [*elsewhere("db-1", "etcd_2.example.com", "Default")]
+    scene.etcd.learners[ETCD] = {"n1": 77}
+    await scene.judged()
+
+
+async def test_a_cluster_that_is_said_to_be_replaced_by_itself_is_refused(scenes) -> None:
+    """The members on control nodes would take themselves for those of a former etcd."""
+    for ids in ([f"{ETCD:x}"], ["7", f"{ETCD:X}"]):
+        scene = scenes()
+        scene.etcd.values[ETCD]["keys"][FORMER] = json.dumps(ids)
+        with pytest.raises(Refused, match=f"{FORMER}.*{ETCD:x}") as refused:
+            await scene.judged()
+        assert f"etcdctl del {FORMER}" in str(refused.value)
+    scene.etcd.values[ETCD]["keys"][FORMER] = json.dumps(["7", "d1"])
+    await scene.judged()
 
 
 async def test_a_move_that_goes_back_leaves_nothing_of_the_other_ca(scenes) -> None:

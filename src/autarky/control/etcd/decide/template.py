@@ -1,7 +1,9 @@
 """The template of etcd's members that is in force: from what `up` wrote, and what the ControlPlane asks for. Pure.
 
 Contract: a requested template is in force until a member reports that it is not healthy with it; then the last one that
-all members ran is in force again, and the same request is not tried again (design: a bad template goes back).
+all members ran is in force again (design: a bad template goes back). The same request is not tried again by itself,
+but once another was followed in between, also the former one: what was missing on a node may be there by now. What a
+member still reports of the attempt before is waited for, and judges nothing.
 Where two templates differ in the order of flags only, they are the same: nothing is restarted for it.
 
 Invariants: a version that etcd cannot be moved to is never in force (rule 4): minors are not skipped, no minor is left
@@ -13,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +23,8 @@ from autarky.model.components import ETCD
 from autarky.model.etcd_members import is_own_flag
 
 Object = dict[str, Any]
+Numbers = tuple[int, int, int]
+"""A version: (3, 6, 16)."""
 QUOTA = "quota-backend-bytes"
 FROM_3_5, FROM_3_6 = (3, 5, 26), (3, 6, 11)
 """The oldest patches from which upstream allows the next minor (etcd.io: upgrade to 3.6, to 3.7)."""
@@ -67,11 +71,13 @@ class Reports:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """kept: what is to be recorded. refused: why the request is not followed; rolled_back: why it was given up."""
+    """kept: what is to be recorded. refused: why the request is not followed; rolled_back: why it was given up; waits:
+    why it is not followed yet."""
 
     kept: Kept
     refused: str = ""
     rolled_back: str = ""
+    waits: str = ""
 
 
 def decide(base: Object, request: Request, kept: Kept, reports: Reports, *, goes_back: bool = True) -> Decision:
@@ -82,19 +88,22 @@ def decide(base: Object, request: Request, kept: Kept, reports: Reports, *, goes
     if (refused := _refused(request, wanted, kept.settled or now)) is not None:
         return Decision(kept, refused=refused)
     if now is not None and same(now, wanted):
-        return _watched(now, kept, reports, goes_back=goes_back)
+        return _watched(now, kept.settled, reports, goes_back=goes_back)
     if kept.condemned is not None and same(kept.condemned, wanted):
         return Decision(_settled(kept, reports), rolled_back=kept.why)
+    if now is not None and (earlier := reports.failed.get(revision(wanted))) is not None:
+        return Decision(_settled(kept, reports), waits=f"it was tried before, and that is still reported: {earlier}")
     return Decision(Kept(wanted, kept.settled))
 
 
-def _watched(now: Object, kept: Kept, reports: Reports, *, goes_back: bool) -> Decision:
-    why = reports.failed.get(revision(now))
+def _watched(now: Object, settled: Object | None, reports: Reports, *, goes_back: bool) -> Decision:
+    """What is asked for is in force: so what went back before is forgotten."""
+    kept, why = Kept(now, settled), reports.failed.get(revision(now))
     if why is None:
         return Decision(_settled(kept, reports))
-    if not goes_back or kept.settled is None or same(kept.settled, now):
+    if not goes_back or settled is None or same(settled, now):
         return Decision(kept, rolled_back=why)
-    return Decision(Kept(kept.settled, kept.settled, now, why), rolled_back=why)
+    return Decision(Kept(settled, settled, now, why), rolled_back=why)
 
 
 def _settled(kept: Kept, reports: Reports) -> Kept:
@@ -144,7 +153,7 @@ def _with_flags(command: Sequence[str], flags: Mapping[str, str]) -> list[str]:
 # --- versions ---------------------------------------------------------------------------------------
 
 
-def version_of(spec: Object | None) -> tuple[int, int, int] | None:
+def version_of(spec: Object | None) -> Numbers | None:
     """Of its image's tag, "3.6.16-0"; None where that is no version."""
     try:
         image = str((spec or {})["containers"][0]["image"])
@@ -170,20 +179,27 @@ def _refused(request: Request, wanted: Object, runs: Object | None) -> str | Non
     return None if runs is None else step_refused(version_of(runs), version_of(wanted))
 
 
-def step_refused(before: tuple[int, int, int] | None, after: tuple[int, int, int] | None) -> str | None:
+def step_refused(before: Numbers | None, after: Numbers | None) -> str | None:
     """Why etcd cannot be moved from one version to the other; None if it can."""
     if before is None or after is None or before[:2] == after[:2]:
         return None
-    shown = f"from {_text(before)} to {_text(after)}"
+    shown = f"from {text_of(before)} to {text_of(after)}"
     if after[:2] < before[:2]:
         return f"etcd is not moved {shown}: an older minor cannot read what a newer one has written"
     if after[0] != before[0] or after[1] - before[1] > 1:
         return f"etcd is not moved {shown}: minors are not skipped; take the next one first"
     oldest = {(3, 5): FROM_3_5, (3, 6): FROM_3_6}.get(before[:2])
     if oldest is not None and before < oldest:
-        return f"etcd is not moved {shown}: upstream asks for {_text(oldest)} first"
+        return f"etcd is not moved {shown}: upstream asks for {text_of(oldest)} first"
     return None
 
 
-def _text(version: tuple[int, int, int]) -> str:
+def stepping_stone(before: Numbers, after: Numbers, known: Collection[Numbers]) -> Numbers:
+    """Where etcd can be moved first, on a way that is refused as one step: to the latest of these versions. The version
+    that it has, where no way leads to the other one."""
+    between = [one for one in known if before < one < after and step_refused(before, one) is None]
+    return max(between, default=before)
+
+
+def text_of(version: Numbers) -> str:
     return ".".join(map(str, version))

@@ -100,14 +100,17 @@ def wanted(
     objects: Sequence[Existing],
     asked: Collection[str] | None,
     before: InForce | None,
+    unfinished: Collection[str] = (),
 ) -> Wanted:
     """asked: the names listed in ControlPlane.spec.etcd.members; None: every control node. before: what was in force
-    until now; None where that is not known."""
+    until now; None where that is not known. unfinished: Nodes that are not known to be workers again. The agent there
+    stops the member's process when etcd no longer lists it and the API answers, and may read EtcdMembers only while
+    its node has one."""
     force, refused = _judged(nodes, asked, before)
     known = {existing.name: existing for existing in objects}
     members = _members(nodes, known, force) | _taken_back(nodes, objects)
-    control = {node.name for node in nodes}
-    done = [e.name for e in objects if not e.present and e.gone and e.name not in control]
+    needed = {*(node.name for node in nodes), *unfinished}
+    done = [e.name for e in objects if not e.present and e.gone and e.name not in needed]
     return Wanted(_writes(nodes, known, members), tuple(sorted(done)), force, refused)
 
 

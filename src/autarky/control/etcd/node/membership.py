@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from autarky.control.base.controller import Controller
 from autarky.control.base.decision_log import DecisionLog
-from autarky.control.etcd.decide import figures, lineage
+from autarky.control.etcd.decide import figures
 from autarky.control.etcd.decide import membership as etcd_members
 from autarky.control.etcd.decide.second import Reported, with_second
 from autarky.control.etcd.manifests.members import KIND, should_be_member
@@ -28,10 +28,12 @@ from autarky.control.etcd.node import on_disk as etcd_on_disk
 from autarky.control.etcd.node import seen as etcd_seen
 from autarky.control.etcd.node.clients import Clients, no_connections
 from autarky.control.etcd.node.figures import scraped
+from autarky.control.etcd.node.former import FormerEtcd
 from autarky.control.etcd.node.on_disk import FIRST, SECOND
 from autarky.control.etcd.node.own import OwnMember
 from autarky.control.etcd.node.seen import EtcdSeen, address_of
 from autarky.errors import ApiError, AutarkyError
+from autarky.etcd import Member as Listed
 from autarky.etcd import Membership
 from autarky.etcd import MemberStatus as Said
 from autarky.kube import Reflector
@@ -59,8 +61,6 @@ REST_SECONDS = 30.0
 STALE_SECONDS = 120.0
 """An older view of the EtcdMembers is not acted on."""
 ALARM = "alarm:"
-FENCE_SECONDS = 600.0
-"""A recovery fences a node for a minute or two; on machines twenty times slower for this long."""
 
 
 @dataclass(slots=True)
@@ -93,10 +93,7 @@ class EtcdMembership(Controller):
     _own: dict[str, OwnMember] = field(default_factory=dict)
     _memory: etcd_members.Memory = field(default_factory=etcd_members.Memory)
     _clients: Clients = field(init=False)
-    _ask_former: float = 0.0
-    _fenced_since: float | None = None
-    _replaced: int | None = None
-    """The cluster of this node's data, once another one says that it has replaced it."""
+    _former: FormerEtcd = field(init=False)
 
     def __post_init__(self) -> None:
         for seat in (FIRST, SECOND):
@@ -105,6 +102,7 @@ class EtcdMembership(Controller):
                 *(self.node, seat, self.kube, self.cri, self.clock, self.log, confirm, self._tell, self._status),
                 happened=self._happened,
             )
+        self._former = FormerEtcd(self.node, self.etcd, self.clock, self.log, self._own)
         self._clients = Clients(
             self.node,
             self.kube,
@@ -139,8 +137,8 @@ class EtcdMembership(Controller):
     async def look(self) -> bool:
         """Look and act once; returns whether another look should follow soon."""
         desired = self._all_desired()
-        if await self._is_replaced(desired or ()):
-            return await self._leave_the_former()
+        if await self._former.look(desired or ()):
+            return True
         membership = await self.etcd.membership(self._addresses(desired or ()))
         if desired is not None and membership is not None:
             desired = with_second(desired, await self._for_second(desired, membership), self._noted())
@@ -160,52 +158,6 @@ class EtcdMembership(Controller):
         said = [await self.etcd.status(address_of(member)) for member in membership.members]
         leader = next((one.leader for one in said if one is not None and one.leader), 0)
         return await self.etcd.members(membership, leader)
-
-    # --- a member of a former cluster ---
-
-    async def _is_replaced(self, desired: tuple[Desired, ...]) -> bool:
-        """Whether a recovery has made another etcd while this node was away. Asked of the other nodes, also without the
-        API: that of this node may be served by the former etcd."""
-        now, data = self.clock.monotonic(), etcd_on_disk.data()
-        if not etcd_on_disk.is_fenced():
-            self._fenced_since = None
-        elif self._fenced_since is None:
-            self._fenced_since = now
-        if data is None or data.cluster is None or (self._fenced_since is not None and not self._fence_is_old(now)):
-            return False
-        if self._fenced_since is None:
-            etcd_on_disk.remember_cluster(data.cluster)
-        if self._replaced == data.cluster or now < self._ask_former:
-            return self._replaced == data.cluster
-        self._ask_former = now + REST_SECONDS  # a node that is off costs all of the time for an answer
-        own = next((spec.address for spec in desired if spec.name == self.node), None)
-        others = [*etcd_on_disk.remembered_addresses(), *(spec.address for spec in desired)]
-        said = await self.etcd.former(one for one in others if one != own)
-        self._replaced = data.cluster if lineage.is_replaced(data.cluster, said) else None
-        return self._replaced is not None
-
-    def _fence_is_old(self, now: float) -> bool:
-        """Whether the recovery that has fenced this node has surely gone on without it: the node was off at its end."""
-        return self._fenced_since is not None and now - self._fenced_since >= FENCE_SECONDS
-
-    async def _leave_the_former(self) -> bool:
-        """It joins the other etcd as a new member, if it should; its data is moved aside. A fence goes too: nobody else
-        takes it away."""
-        if etcd_on_disk.is_fenced():
-            etcd_on_disk.drop_fence()
-            self.log.say("the recovery that has fenced this node ended without it", component="own etcd member")
-        self.log.tell(
-            "own etcd member",
-            "a recovery has replaced the etcd of this node's data: it stops, and joins as a new member",
-        )
-        running, pod = await self._own[FIRST.component].runs()
-        if etcd_on_disk.manifests() or etcd_on_disk.manifests(SECOND):
-            etcd_on_disk.stop()
-            etcd_on_disk.stop(SECOND)
-        elif running is False and pod is False:
-            kept = etcd_on_disk.move_aside(self.clock.time())
-            self.log.say(f"the data of a former etcd is kept in {kept}", component="own etcd member")
-        return True
 
     # --- what is seen ---
 
@@ -228,18 +180,9 @@ class EtcdMembership(Controller):
         """Without members that leave or are changed, so that they get no new connections, unless no other voter would
         remain: etcd goes on accepting connections for seconds after it was told to stop, and answers none of them."""
         leaving = {spec.address for spec in desired if spec.reported or (spec.has_turn and spec.should_change)}
-        entries = [
-            {
-                "name": member.name,
-                "address": host_of(address_of(member)),
-                "learner": member.is_learner,
-                **({"port": ports.ETCD_SECOND_CLIENT} if is_second(address_of(member)) else {}),
-            }
-            for member in membership.members
-        ]
-        gone = {(host_of(address), is_second(address)) for address in leaving}
-        staying = [entry for entry in entries if (entry["address"], "port" in entry) not in gone]
-        kept = staying if any(not entry["learner"] for entry in staying) else entries
+        staying = [member for member in membership.members if address_of(member) not in leaving]
+        there = staying if any(not member.is_learner for member in staying) else membership.members
+        kept = [_entry(member) for member in there]
         if etcd_on_disk.remember_members(sorted(kept, key=lambda entry: (str(entry["address"]), "port" in entry))):
             self.log.say(f"etcd's members: {', '.join(_clause(entry) for entry in kept)}", component="etcd members")
 
@@ -423,6 +366,12 @@ def _ids(found: object) -> list[int]:
 
 def _listed(membership: Membership) -> list[Member]:
     return [Member(m.id, address_of(m), m.is_learner, bool(m.client_urls)) for m in membership.members]
+
+
+def _entry(member: Listed) -> Object:
+    address, port = address_of(member), etcd_seen.client_port(member)
+    entry = {"name": member.name, "address": host_of(address), "learner": member.is_learner}
+    return entry if port == ports.ETCD_CLIENT else {**entry, "port": port}
 
 
 def _clause(entry: Mapping[str, object]) -> str:

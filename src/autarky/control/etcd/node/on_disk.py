@@ -104,13 +104,16 @@ def stop(seat: Seat = FIRST) -> None:
     remove([path.name for path in _paths(seat)])
 
 
-def move_aside(now: float) -> Path:
+def move_aside(now: float, seat: Seat = FIRST) -> Path:
     """Move the data into a directory of its own, on the same file system: /var/lib/etcd may be a mount point.
     `now`: Unix seconds. OSError."""
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
-    kept = DATA / f"kept.{stamp}"
+    kept = DATA / (f"kept.{stamp}" if seat is FIRST else f"kept.{stamp}.{seat.below}")
     kept.mkdir(mode=0o700, exist_ok=True)
-    return _moved(kept)
+    _moved(kept, seat)
+    if seat is SECOND:
+        remove_second()
+    return kept
 
 
 def move_aside_for_change() -> Path:
@@ -123,11 +126,11 @@ def move_aside_for_change() -> Path:
     return _moved(kept)
 
 
-def _moved(kept: Path) -> Path:
+def _moved(kept: Path, seat: Seat = FIRST) -> Path:
     """Without the note of its cluster: at the next boot it would be taken for that of the data which comes then."""
     Path(places.ETCD_CLUSTER).unlink(missing_ok=True)
-    MEMBER.rename(kept / MEMBER.name)
-    for directory in (kept, DATA):
+    seat.member.rename(kept / MEMBER.name)
+    for directory in {kept, DATA, seat.data}:
         sync_directory(directory)
     return kept
 
@@ -240,16 +243,17 @@ def remember_cluster(cluster: int) -> None:
 
 
 def remembered_addresses() -> list[str]:
-    """Of the last known members; empty where none are known."""
+    """Of the last known members whose clients are where those of control nodes' members are: what answers there in the
+    stead of one that is elsewhere is another etcd. Empty where none are known."""
     try:
-        return [_address(member) for member in json.loads(MEMBERS.read_text())]
+        return [found for member in json.loads(MEMBERS.read_text()) if (found := _address(member))]
     except NOT_UNDERSTOOD:
         return []
 
 
 def _address(member: Object) -> str:
-    address = str(member["address"])
-    return second(address) if member.get("port") == ports.ETCD_SECOND_CLIENT else address
+    address, port = str(member["address"]), member.get("port", ports.ETCD_CLIENT)
+    return {ports.ETCD_CLIENT: address, ports.ETCD_SECOND_CLIENT: second(address)}.get(port, "")
 
 
 def _paths(seat: Seat) -> list[Path]:

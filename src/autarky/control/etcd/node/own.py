@@ -22,7 +22,7 @@ from autarky.errors import AutarkyError
 from autarky.etcd import Membership
 from autarky.etcd.members import Member as Listed
 from autarky.model.components import NAME_LABEL
-from autarky.model.etcd_members import Desired, host_of, second
+from autarky.model.etcd_members import Desired, host_of, second, unusable_names
 from autarky.model.runtime import Container, ContainerStatus
 from autarky.ports import Clock, Cri, Kube, Object
 from autarky.render.values import SYSTEM
@@ -31,6 +31,16 @@ Tell = Callable[[str, Object], Awaitable[None]]
 """Writes a part of the status of the EtcdMember, or of its second member."""
 LOST = "EtcdMemberLost"
 """The reason of the event that says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """A second member that is a learner. since: monotonic seconds. tried: how often a process was started before, in an
+    earlier attempt: the kubelet counts on from them while it has not removed them."""
+
+    member: int
+    since: float
+    tried: int
 
 
 @dataclass(slots=True)
@@ -49,7 +59,7 @@ class OwnMember:
     status: Callable[[str], Object]
     happened: Callable[[str, str], None]
     _memory: etcd_local.Memory = field(default_factory=etcd_local.Memory)
-    _learns_since: float | None = None
+    _learns: Learning | None = None
     _claimed: int | None = None
     """The member whose data was reported as lost."""
 
@@ -102,13 +112,22 @@ class OwnMember:
 
     def _move_aside(self, own: str | None, membership: Membership | None) -> None:
         if self.seat is SECOND:
-            etcd_on_disk.remove_second()
-            self.log.say("the data of the second member is removed: the first one has it", component=self._subject)
+            self._clear_second(membership)
             return
         beside = {address_of(member) for member in membership.members} if membership is not None else set()
         for_change = own is not None and second(own) in beside
         kept = etcd_on_disk.move_aside_for_change() if for_change else etcd_on_disk.move_aside(self.clock.time())
         self.log.say(f"the data of an earlier member is kept in {kept}", component=self._subject)
+
+    def _clear_second(self, membership: Membership | None) -> None:
+        """Of another etcd the first member has nothing."""
+        data = etcd_on_disk.data(SECOND) or etcd_local.Data()
+        if membership is not None and data.cluster in (None, membership.cluster):
+            etcd_on_disk.remove_second()
+            self.log.say("the data of the second member is removed: the first one has it", component=self._subject)
+        else:
+            kept = etcd_on_disk.move_aside(self.clock.time(), SECOND)
+            self.log.say(f"the data of a second member of another etcd is kept in {kept}", component=self._subject)
 
     async def _report(self, decision: etcd_local.Decision, spec: Desired, mine: Listed) -> None:
         if self.seat is SECOND:
@@ -125,17 +144,18 @@ class OwnMember:
     async def _judge_second(self, spec: Desired, mine: Listed) -> None:
         """A learner that does not start with the new template: the first member stays as it is."""
         if not mine.is_learner or not spec.revision:
-            self._learns_since = None
+            self._learns = None
             return
-        now = self.clock.monotonic()
-        self._learns_since = now if self._learns_since is None else self._learns_since
-        newest = await self._newest()
+        now, newest = self.clock.monotonic(), await self._newest()
         starts, running = (newest.attempt + 1, newest.state != "exited") if newest is not None else (0, False)
-        why = None
+        if self._learns is None or self._learns.member != mine.id:
+            self._learns = Learning(mine.id, now, starts)
+        starts -= self._learns.tried
+        waited, why = now - self._learns.since, None
         if not running and starts >= etcd_change.STARTS:
             why = f"it was started {starts} times, and exited each time"
-        elif not mine.client_urls and now - self._learns_since >= etcd_change.LIMIT - 20:
-            why = f"it had not started after {now - self._learns_since:.0f} s"
+        elif not mine.client_urls and waited >= etcd_change.LIMIT - 20:
+            why = f"it had not started after {waited:.0f} s"
         if why is not None:
             said = await last_words(self.cri, [newest] if newest is not None else [])
             sentence = f"a second member with the new template was tried: {why}{said}"
@@ -148,6 +168,12 @@ class OwnMember:
             self.log.tell(self._subject, f"ConfigMap {SYSTEM}/{etcd.TEMPLATE} does not exist: run `autarky up`")
             return
         name = etcd.member_name(self.node, own)
+        listed = (known.name for known in membership.members if known.id != member and known.name)
+        if unusable := unusable_names([name, *listed]):
+            said = ", ".join(map(repr, sorted(unusable)))
+            fix = "let each be restarted with a `--name` of its own, of letters, digits, '-', '.' and '_'"
+            self.log.tell("etcd members' names", f"no member can start here beside those named {said}: {fix}")
+            return
         names = {
             name if known.id == member else known.name: address_of(known)
             for known in membership.members

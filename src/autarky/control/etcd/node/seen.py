@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from autarky.control.etcd.decide.lineage import FORMER, former_of
+from autarky.control.etcd.decide.lineage import FORMER, Answer, former_of
 from autarky.control.etcd.manifests.pods import PKI
 from autarky.errors import AutarkyError
 from autarky.etcd import EtcdClient, Membership, MemberStatus
 from autarky.etcd import Member as Listed
 from autarky.model import patience, ports
-from autarky.model.etcd_members import Member, client_url, host_of, second
+from autarky.model.etcd_members import Member, client_url, host_of, is_second, second
 
 LOCAL = "127.0.0.1"
 LOCAL_SECOND = second(LOCAL)
@@ -45,17 +45,17 @@ class EtcdSeen:
                 continue  # down, a learner, or no certificates yet
         return None
 
-    async def former(self, addresses: Iterable[str]) -> frozenset[int]:
-        """The clusters that those of these members which answer say theirs has replaced."""
+    async def former(self, addresses: Iterable[str]) -> tuple[Answer, ...]:
+        """What those of these members say that answer, and have the key."""
         said = await asyncio.gather(*(self._former(address) for address in dict.fromkeys(addresses)))
-        return frozenset().union(*said)
+        return tuple(one for one in said if one is not None)
 
-    async def _former(self, address: str) -> frozenset[int]:
+    async def _former(self, address: str) -> Answer | None:
         try:
             found = await (await self._client(address)).get(FORMER.encode())
         except (AutarkyError, OSError, ValueError):
-            return frozenset()
-        return former_of(found.value if found is not None else None)
+            return None
+        return None if found is None else Answer(found.cluster, former_of(found.value))
 
     async def status(self, address: str) -> MemberStatus | None:
         try:
@@ -105,9 +105,32 @@ class EtcdSeen:
 
 def address_of(member: Listed) -> str:
     """The host of its peer URL, with the port if it is the second one of a node; empty where it has none."""
-    found = next((urlsplit(url) for url in member.peer_urls), None)
-    host = (found.hostname or "") if found is not None else ""
-    return second(host) if host and found is not None and found.port == ports.ETCD_SECOND_PEER else host
+    url = next(iter(member.peer_urls), "")
+    host = _host(url)
+    return second(host) if host and _port(url) == ports.ETCD_SECOND_PEER else host
+
+
+def client_port(member: Listed) -> int:
+    """Where its clients reach it: as on all control nodes, unless a member outside of the cluster says another one."""
+    usual = ports.ETCD_SECOND_CLIENT if is_second(address_of(member)) else ports.ETCD_CLIENT
+    said = {_port(url) for url in member.client_urls} - {0}
+    return usual if not said or usual in said else min(said)
+
+
+def _host(url: str) -> str:
+    """Empty where it names none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _port(url: str) -> int:
+    """0 where it names none: etcd accepts any number."""
+    try:
+        return urlsplit(url).port or 0
+    except ValueError:
+        return 0
 
 
 def _as_seen(member: Listed, status: MemberStatus | None, cluster: int, leader: int) -> Member:

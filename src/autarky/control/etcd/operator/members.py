@@ -57,7 +57,8 @@ class EtcdMembers(ClusterController):
         objects = list(view.etcd_members.items.values())
         nodes = _control_nodes(view, self.steps())
         asked = (plane["spec"].get("etcd") or {}).get("members")
-        found = etcd_wanted.wanted(nodes, [_existing(obj) for obj in objects], asked, _in_force(plane))
+        existing, unfinished = [_existing(obj) for obj in objects], _unfinished(view, self.steps())
+        found = etcd_wanted.wanted(nodes, existing, asked, _in_force(plane), unfinished)
         self.seen = _settled(objects, found, view.odd_etcd_members)
         if found.refused:
             self.tell(found.refused, "spec.etcd.members")
@@ -65,7 +66,7 @@ class EtcdMembers(ClusterController):
         created = [obj for write in found.writes if (obj := await self._write(write)) is not None]
         for name in found.forget:
             await self.kube.delete(API_VERSION, KIND, name)
-            self.tell("its member has left and its node is not a control node: the EtcdMember is deleted", name)
+            self.tell("its member has left and its node is a worker or gone: the EtcdMember is deleted", name)
         await self._guard([*objects, *created])
 
     async def _bind(self, nodes: set[str]) -> None:
@@ -159,6 +160,13 @@ def _control_nodes(view: View, steps: Mapping[str, Step]) -> list[ControlNode]:
             standing = etcd_wanted.standing(steps.get(meta["name"]), requested=CONTROL_PLANE_REQUESTED in labels)
             found.append(ControlNode(meta["name"], address, standing))
     return found
+
+
+def _unfinished(view: View, steps: Mapping[str, Step]) -> set[str]:
+    """The Nodes of which it was not decided just now that nothing is to be done."""
+    return {node["metadata"]["name"] for node in view.nodes.items.values()} - {
+        name for name, step in steps.items() if step is Step.NOTHING
+    }
 
 
 def _in_force(plane: Object) -> InForce | None:

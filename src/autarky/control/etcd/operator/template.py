@@ -27,6 +27,10 @@ from autarky.render.crds import API_VERSION
 from autarky.render.values import SYSTEM, metadata
 
 SUBJECT = "etcd template"
+AGAIN = (
+    "correct what is asked for; or, if something else was the cause, remove that, ask for the former one, and then for"
+    " this one again"
+)
 
 
 @dataclass(slots=True)
@@ -61,7 +65,10 @@ class EtcdTemplate(ClusterController):
             self.unapplied.append(Unapplied("EtcdTemplateRefused", decision.refused, refused=True))
         if decision.rolled_back:
             sentence = f"etcd was rolled back, and runs with the last template that was healthy: {decision.rolled_back}"
-            self.unapplied.append(Unapplied("EtcdRolledBack", sentence, refused=True))
+            self.unapplied.append(Unapplied("EtcdRolledBack", f"{sentence}; {AGAIN}", refused=True))
+        if decision.waits:
+            sentence = f"etcd is not changed yet: {decision.waits}; its node withdraws that by itself, once it answers"
+            self.unapplied.append(Unapplied("EtcdTemplateWaits", sentence, refused=False))
         for one in self.unapplied:
             self.tell(one.sentence, SUBJECT)
 

@@ -22,7 +22,7 @@ from dataclasses import asdict
 from autarky import places
 from autarky.control.load_balancer.manifests.script import script
 from autarky.model import patience, ports
-from autarky.model.balancer import ApiNode, Balancer, EtcdNode
+from autarky.model.balancer import ApiNode, Balancer, EtcdNode, etcd_servers
 from autarky.model.cluster import Cluster, Node
 from autarky.model.components import LOAD_BALANCER
 from autarky.model.etcd_members import SECOND_SUFFIX
@@ -309,7 +309,7 @@ def _held_for_healthy(balancer: Balancer) -> Iterable[tuple[str, str]]:
     servers = [server for server, _, _, _ in _api_servers(balancer)]
     yield from ((server, f"ready/{server}") for server in servers)
     yield from ((f"alive/{server}", f"alive/{server}") for server in servers)
-    yield from ((f"etcd/{member.name}", f"etcd/{member.name}") for member in balancer.etcd)
+    yield from ((f"etcd/{server}", f"etcd/{server}") for server in etcd_servers(balancer.etcd))
 
 
 def _api_servers(balancer: Balancer) -> Iterable[tuple[str, str, bool, ApiNode]]:
@@ -357,11 +357,12 @@ def _etcd(balancer: Balancer) -> str:
         )
     write = _server if len(balancer.etcd) == 1 else _checked_server
     names_of_own = (balancer.node, f"{balancer.node}{SECOND_SUFFIX}")
-    own_is_there = any(member.name in names_of_own for member in balancer.etcd)
-    for member in balancer.etcd:
-        own = member.name in names_of_own
+    members = etcd_servers(balancer.etcd)
+    own_is_there = any(server in names_of_own for server in members)
+    for server, member in members.items():
+        own = server in names_of_own
         address = f"{LOOPBACK if own else member.address}:{member.port}"
-        lines.append(write(member.name, address, first=own or not own_is_there) + "\n")
+        lines.append(write(server, address, first=own or not own_is_there) + "\n")
     return "".join(lines)
 
 

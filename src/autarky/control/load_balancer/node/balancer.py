@@ -43,6 +43,8 @@ RELOAD_PAUSE = 10.0
 """Between two reloads: each may leave a worker behind, and changes of a cluster come several in a row. Also the time
 within which a requested reload must be seen."""
 MEMBERS = places.MEMBERS_FILE
+_ETCD_PORTS = (ports.ETCD_CLIENT, ports.ETCD_SECOND_CLIENT)
+"""Of the clients of members on control nodes. At these of a member that is elsewhere there may be another etcd."""
 """[{"name", "address", "learner"}], without those that are being removed; with "port" for the second one of a node."""
 _CREDENTIALS = (nllb.ETCD_CLIENT_PATH, nllb.ETCD_CA_PATH)
 
@@ -166,25 +168,27 @@ async def _note_what_is_in_use(text: str) -> None:
 
 
 def voting_members(text: str | None) -> tuple[EtcdNode, ...] | None:
-    """From the list that the agent keeps; None when there is none, or it is malformed."""
+    """From the list that the agent keeps, those that HAProxy can lead to; None when there is none, or it is malformed.
+    A member outside of the cluster may be known by a name only, or have its clients at another port."""
     try:
         found = json.loads(text or "")
-        nodes = tuple(_etcd_node(m) for m in found if not m.get("learner", False)) or None
-        return nodes if nodes and all(isinstance(n.name, str) and _is_address(n.address) for n in nodes) else None
+        voters = [_etcd_node(m) for m in found if not m.get("learner", False)]
+        nodes = tuple(node for node in voters if node.port in _ETCD_PORTS and _is_address(node.address)) or None
+        return nodes if nodes and all(isinstance(node.name, str) for node in nodes) else None
     except NOT_UNDERSTOOD:
         return None
 
 
 def _etcd_node(entry: Object) -> EtcdNode:
-    port = entry.get("port", ports.ETCD_CLIENT)
-    if port not in (ports.ETCD_CLIENT, ports.ETCD_SECOND_CLIENT):
-        raise ValueError(port)
-    return EtcdNode(entry["name"], entry["address"], port)
+    return EtcdNode(entry["name"], entry["address"], entry.get("port", ports.ETCD_CLIENT))
 
 
 def _is_address(text: object) -> bool:
     """The address goes into HAProxy's configuration, so it is validated."""
-    return isinstance(text, str) and bool(ipaddress.ip_address(text))
+    try:
+        return isinstance(text, str) and bool(ipaddress.ip_address(text))
+    except ValueError:
+        return False
 
 
 def _read(path: str) -> str | None:
