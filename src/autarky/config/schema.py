@@ -126,7 +126,8 @@ class EtcdPart(Part):
     version: syntax.EtcdVersion | None = Field(
         default=None,
         description='Of etcd, in quotes, such as `"3.7.3"`; `autarky payload etcd list` shows the known ones.'
-        " Default: the one that belongs to kubernetesVersion. A running etcd gets another one member by member.",
+        " Default: that of the cluster; of a new one the one that belongs to kubernetesVersion. A running etcd gets"
+        " another one member by member.",
     )
 
 

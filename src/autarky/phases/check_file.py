@@ -15,7 +15,7 @@ from autarky.control.cluster_file.decide import defaults
 from autarky.control.cluster_file.decide.records import API
 from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import Conflict, Unreachable
-from autarky.phases import hosts, kept_file, members
+from autarky.phases import etcd_asked, hosts, kept_file, members
 from autarky.phases.context import Context, external_etcd_files
 from autarky.phases.migration.marking import refuse_under_way
 from autarky.phases.own_add_ons import refuse_ours
@@ -44,6 +44,7 @@ class CheckFile:
         refuse_old_defaults(context)
         if not context.moves_etcd:
             await refuse_under_way(context)
+        await etcd_asked.refuse_impossible(context)
         context.file_waits = not context.all_seen
         return [*kept_file.changes(context, all_seen=context.all_seen), *_missed_defaults(context)]
 
@@ -89,6 +90,7 @@ class CheckFileAgain:
         refuse_another_network(context)
         refuse_moved_etcd(context)
         refuse_old_defaults(context)
+        await etcd_asked.refuse_impossible(context)
         others = [node.name for node in context.complete.nodes if node not in rendered]
         if others:
             raise Conflict(

@@ -36,9 +36,10 @@ def manifest_of(content: bytes | None) -> File | None:
 
 
 def wanted_member(context: Context, node: Node, there: File) -> File:
-    """The node's member as it should be. `there`: as it is. Where level 1 is hosted it keeps its version, which the
-    API says, and which may be newer than that of the file."""
+    """The node's member as it should be. `there`: as it is. It keeps its version where the file names none, and where
+    level 1 is hosted: there the API says which one, and it may be newer than that of the file."""
     found = parsed(there.content)
-    image = str(found["spec"]["containers"][0]["image"]) if context.cluster.self_hosted <= Level.ETCD else None
+    keeps = context.cluster.etcd_version is None or context.cluster.self_hosted <= Level.ETCD
+    image = str(found["spec"]["containers"][0]["image"]) if keeps else None
     pod = etcd.member_pod(context.inputs(), node, etcd.founding_of(found), image=image)
     return render_node.manifest(etcd.written_as(pod, found))

@@ -17,13 +17,13 @@ from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change, Warn
 from autarky.errors import ApiError, UserError
 from autarky.model.cluster import Level
+from autarky.phases import etcd_asked
 from autarky.phases.context import Context
-from autarky.phases.version_check import live_control_plane
 from autarky.ports import Object, Progress
 from autarky.render.crds import API_VERSION
 from autarky.render.values import SYSTEM
 
-FIX = "correct spec.extraArgs.etcd in the file, or spec.etcd of the ControlPlane, and run `autarky up` again"
+FIX = "correct spec.extraArgs.etcd in the file, or spec.etcd there or of the ControlPlane, and run `autarky up` again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +59,47 @@ async def _left(context: Context) -> str | None:
     """What is not done, as a clause; None where nothing is, or etcd is not changed this way."""
     if context.cluster.self_hosted > Level.ETCD or context.cluster.external_etcd is not None:
         return None
-    kube = context.kube()
-    plane, live = await live_control_plane(kube), await kube.get("v1", "ConfigMap", etcd.TEMPLATE, SYSTEM)
-    base = None if live is None else etcd.spec_in(live, etcd.TEMPLATE_KEY)
-    if plane is None or live is None or base is None:
+    asked = await etcd_asked.look(context)
+    plane, live, wanted = asked.plane, asked.live, asked.wanted
+    if plane is None or live is None or wanted is None:
         return None
-    wanted = etcd_template.effective(base, etcd_template.request(plane))
-    _refuse_given_up(plane, live, wanted)
+    _refuse_given_up(live, wanted)
+    if not asked.is_new:
+        _refuse_refused(plane)
     in_force = etcd.spec_in(live, etcd.IN_FORCE_KEY)
     if in_force is None or not etcd_template.same(in_force, wanted):
-        return "the operator has not taken the template of etcd's members over"
+        return _not_begun(in_force, wanted)
+    if etcd.spec_in(live, etcd.CONDEMNED_KEY) is not None:
+        return "the operator has not forgotten yet what went back"
     return await _members_left(context, etcd_template.revision(in_force))
 
 
-def _refuse_given_up(plane: Object, live: Object, wanted: Object) -> None:
+def _not_begun(in_force: Object | None, wanted: Object) -> str:
+    before, after = etcd_template.version_of(in_force), etcd_template.version_of(wanted)
+    if before is None or after is None or before == after:
+        return "the operator has not taken the template of etcd's members over"
+    step = f"from {etcd_template.text_of(before)} to {etcd_template.text_of(after)}"
+    return f"etcd goes {step}, one member after the other: the operator has not begun"
+
+
+def _refuse_given_up(live: Object, wanted: Object) -> None:
     condemned = etcd.spec_in(live, etcd.CONDEMNED_KEY)
     if condemned is not None and etcd_template.same(condemned, wanted):
         why = (live.get("data") or {}).get(etcd.WHY_KEY, "a member was not healthy with it")
-        raise UserError(f"etcd was rolled back, and runs as before: {why}", fix=FIX)
+        raise UserError(f"etcd was rolled back, and runs as before: {why}", fix=_fix(live, wanted))
+
+
+def _fix(live: Object, wanted: Object) -> str:
+    """A line with a version that is only taken out of the file leaves the same version asked for."""
+    runs = etcd_template.version_of(etcd.spec_in(live, etcd.IN_FORCE_KEY))
+    again = "once the cause is gone, run `autarky up`"
+    if runs is None or runs == etcd_template.version_of(wanted):
+        return f"{FIX}; or, {again} with the former ones, and then with these again"
+    stays = f'to stay with it, write version: "{etcd_template.text_of(runs)}" into spec.etcd of the file'
+    return f"{stays}; to try the other one, {again} with that, and then with the other one again"
+
+
+def _refuse_refused(plane: Object) -> None:
     for condition in (plane.get("status") or {}).get("conditions") or []:
         seen = condition.get("observedGeneration", 0) >= plane["metadata"].get("generation", 0)
         if seen and condition.get("reason") == "EtcdTemplateRefused":
@@ -100,8 +123,8 @@ async def _members(context: Context) -> Sequence[Object]:
 
 async def _members_left(context: Context, revision: str) -> str | None:
     """A member of which its agent has never said what it is made from, as right after a first `up`, is waited for by
-    nobody: who changes has said so before."""
-    waiting = []
+    nobody: who changes has said so before. A second member that stands in for the only one is gone at the end."""
+    waiting, seconds = [], []
     for obj in filter(should_be_member, await _members(context)):
         status = obj.get("status") or {}
         if status.get("failedRevision") == revision:
@@ -109,4 +132,8 @@ async def _members_left(context: Context, revision: str) -> str | None:
             raise UserError(f"the member of etcd on {obj['metadata']['name']} runs as before: {why}", fix=FIX)
         if status.get("revision", revision) != revision:
             waiting.append(str(obj["metadata"]["name"]))
-    return f"{', '.join(sorted(waiting))} is not made from the present template yet" if waiting else None
+        elif status.get("second"):
+            seconds.append(str(obj["metadata"]["name"]))
+    if waiting:
+        return f"{', '.join(sorted(waiting))} is not made from the present template yet"
+    return f"a second member still stands in for {', '.join(sorted(seconds))}" if seconds else None

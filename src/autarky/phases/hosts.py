@@ -17,6 +17,7 @@ from autarky.model.cluster import Node
 from autarky.phases import belonging, kept_file, members
 from autarky.phases.borrow import borrow
 from autarky.phases.context import Context, for_each
+from autarky.phases.etcd_asked import refuse_impossible
 from autarky.phases.leafless import refuse_leafless
 from autarky.phases.records import (
     refuse_another_cluster,
@@ -67,6 +68,7 @@ class CheckHosts:
     async def plan(self, context: Context) -> Sequence[Change | Kept | Warn]:
         await look(context)
         refuse_old_defaults(context)
+        await refuse_impossible(context)
         context.warnings = refuse_errors(context)
         await self._refuse_silence(context)
         await refuse_leafless(context, awaited=[name for name, why in context.absent.items() if why == _OFF])

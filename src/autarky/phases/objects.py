@@ -21,7 +21,7 @@ from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import ApiError, Conflict
 from autarky.model import patience
-from autarky.phases import ownership, renewals, went_back
+from autarky.phases import etcd_asked, ownership, renewals, went_back
 from autarky.phases.admit import judging
 from autarky.phases.context import Context
 from autarky.phases.ownership import Look
@@ -114,7 +114,7 @@ class ApplyParts:
             await _apply_part(context, part, progress)
 
     async def _parts(self, context: Context, *, planned: bool = False) -> list[Part]:
-        parts = self.render(context.inputs())
+        parts = self.render(await etcd_asked.with_own_image(context, context.inputs()))
         if not any(_is_stepped_through(obj) for part in parts for obj in part.objects):
             return parts
         if not await _is_left_to_an_upgrade(context, planned=planned):

@@ -16,13 +16,12 @@ from autarky.model.cluster import Node
 from autarky.model.components import ETCD
 from autarky.model.versions import Version
 from autarky.payload import Release, etcd_version, get_payload, known_etcd_versions, load_etcd, needs
-from autarky.phases import etcd_programs
+from autarky.phases import etcd_asked, etcd_programs
 from autarky.phases.binaries import install_binaries
 from autarky.phases.context import Context, for_each_or_left_out, left_out_since
 from autarky.phases.hosts import observe, refuse_foreign_hosts
 from autarky.phases.prepare import SEEN_WITHIN, import_images, present_images
 from autarky.phases.supply import GROUPS
-from autarky.phases.version_check import live_control_plane
 from autarky.ports import Progress
 from autarky.render.node import ETCD_TOOLS
 
@@ -72,7 +71,8 @@ class _Lacks:
 
 @dataclass(frozen=True, slots=True)
 class BringEtcd:
-    """version: None for the one that the ControlPlane object asks for."""
+    """version: None for the one that is asked for of the members, by the ControlPlane object or its file, or from when
+    the cluster was made."""
 
     version: Version | None = None
     name: str = "bring-etcd"
@@ -116,14 +116,8 @@ class BringEtcd:
 
 
 async def _asked_for(context: Context) -> Version | None:
-    """What the ControlPlane object asks for; None where the release has it, or where it is not known here."""
-    if context.cluster.external_etcd is not None or not await context.api_answers():
-        return None
-    plane = await live_control_plane(context.kube()) or {}
-    try:
-        version = Version.parse(plane["spec"]["etcd"]["version"])
-    except (KeyError, TypeError, ValueError):
-        return None
+    """What the members are to have; None where the release has it, or where it is not known here."""
+    version = await etcd_asked.version(context)
     return version if version in known_etcd_versions() and version != etcd_version(context.release) else None
 
 

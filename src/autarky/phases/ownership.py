@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autarky.control.cluster_file.decide.running_version import by_the_api
-from autarky.control.common.shapes import items, text, within
+from autarky.control.common.shapes import items, mapping, text, within
 from autarky.control.drift.decide import applied
 from autarky.control.drift.decide.field_owners import Edit, edits
 from autarky.control.drift.decide.owners import ABSENT, Comparison, Path, compare, without
 from autarky.control.inventory.decide import references
 from autarky.control.levels import act as hosting
+from autarky.control.upgrade.decide import reported
 from autarky.engine.phase import Change, Kept
 from autarky.errors import Conflict
 from autarky.model.cluster import Cluster, Rollback
@@ -254,9 +255,7 @@ async def follow(context: Context) -> Object | None:
     live = await live_control_plane(context.kube())
     if live is None:
         return None
-    context.in_file = in_file = replace(
-        context.cluster, kubernetes_version=context.version_in_file or context.cluster.kubernetes_version
-    )
+    context.in_file = in_file = _in_file(context, live)
     record = applied.record_of(live)
     if record is None or context.take_ownership:
         return live
@@ -264,6 +263,30 @@ async def follow(context: Context) -> Object | None:
     comparison = compare(record, applied.projection(wanted), applied.projection(live))
     context.cluster = with_spec(context.cluster, comparison.merged["spec"])
     return live
+
+
+def as_applied(context: Context, live: Object | None) -> Object:
+    """The ControlPlane as it is once the file is applied: with the edits that stand, and with the parts of `spec.etcd`
+    that are none of ours. live: as the API has it, None where there is none."""
+    if live is None:
+        return control_plane(context.in_file or context.cluster)
+    wanted = control_plane(context.in_file or _in_file(context, live))
+    if not context.take_ownership:
+        wanted = compare(applied.record_of(live) or {}, applied.projection(wanted), applied.projection(live)).merged
+    etcd = {**mapping(live["spec"].get("etcd")), **mapping(wanted["spec"].get("etcd"))}
+    return {**live, "spec": {**live["spec"], **wanted["spec"], "etcd": etcd}}
+
+
+def _in_file(context: Context, live: Object) -> Cluster:
+    """The file's cluster. Where the file names no version of etcd, it leaves the one that was applied last: without it
+    another minor would be asked for, and all of `spec.etcd` be removed."""
+    cluster, record = context.cluster, applied.record_of(live) or {}
+    had = None if cluster.external_etcd is not None else reported.parsed(within(record, "spec", "etcd", "version"))
+    return replace(
+        cluster,
+        kubernetes_version=context.version_in_file or cluster.kubernetes_version,
+        etcd_version=cluster.etcd_version or had,
+    )
 
 
 def with_spec(cluster: Cluster, spec: Object) -> Cluster:

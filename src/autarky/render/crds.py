@@ -292,5 +292,6 @@ def control_plane(cluster: Cluster) -> Object:
             },
             **({"pools": [dict(pool) for pool in cluster.pools]} if cluster.pools else {}),
             **({} if cluster.soak_seconds is None else {"upgrade": {"soakSeconds": cluster.soak_seconds}}),
+            **({} if cluster.etcd_version is None else {"etcd": {"version": str(cluster.etcd_version)[1:]}}),
         },
     }

@@ -92,10 +92,24 @@ async def test_a_member_whose_agent_has_said_nothing_yet_is_not_waited_for(world
     await AwaitEtcd().run(world.context, notes)
 
 
+async def test_a_second_member_that_stood_in_for_the_only_one_is_waited_for_until_it_is_gone(world: World) -> None:
+    """The first one is made from the template before it has its vote and the leadership back."""
+    world.has(NEW)
+    for name in ("n1", "n2", "n3"):
+        await world.says(name, revision=revision(NEW))
+    live = await world.kube.get(crds.API_VERSION, etcd_members.KIND, "n2")
+    assert live is not None
+    world.kube.put({**live, "status": {**live["status"], "second": {"phase": "Leaving"}}})
+    assert [one.sentence for one in await world.planned()] == ["wait: a second member still stands in for n2"]
+    world.kube.put({**live, "status": {**live["status"], "second": None}})
+    assert await world.planned() == []
+
+
 async def test_what_was_rolled_back_is_an_error_with_the_reason(world: World, notes: Any) -> None:
     world.has(OLD, **{etcd.CONDEMNED_KEY: json.dumps(NEW), etcd.WHY_KEY: "the member of n2: it exited"})
-    with pytest.raises(UserError, match="rolled back, and runs as before: the member of n2: it exited"):
+    with pytest.raises(UserError, match="rolled back, and runs as before: the member of n2: it exited") as failed:
         await AwaitEtcd().run(world.context, notes)
+    assert "run `autarky up` with the former ones, and then with these again" in str(failed.value.fix)
 
 
 async def test_a_member_that_is_not_healthy_with_the_only_template_there_was_is_an_error(

@@ -13,6 +13,7 @@ import pytest
 
 from autarky.cli import wiring
 from autarky.cli.main import main
+from autarky.control.etcd.manifests.pods import TEMPLATE_KEY, template_object
 from autarky.engine.phase import Warn
 from autarky.errors import Unreachable, UserError
 from autarky.model.cluster import ExternalEtcd
@@ -253,6 +254,18 @@ async def test_a_node_that_comes_later_gets_what_the_control_plane_asks_for(prep
     await BringEtcd().run(context, notes)
     assert versions_on(context.machines.hosts["n2"]) == all_of(NEWER)
     assert await BringEtcd().plan(context) == []
+
+
+@pytest.mark.parametrize("asked", [{}, {"version": "3.6.16"}], ids=["nothing", "the release's"])
+async def test_a_node_gets_the_version_that_the_cluster_was_made_with_unless_another_is_asked_for(prepared, asked):
+    """Another autarky may have another one for this release of Kubernetes."""
+    context = await prepared(a_cluster())
+    asks_for(context.kube(), asked)
+    found = template_object(context.inputs())
+    text = found["data"][TEMPLATE_KEY].replace("/etcd:3.6.16-0", "/etcd:3.7.3-0")
+    context.kube().put({**found, "data": {**found["data"], TEMPLATE_KEY: text}})
+    lacking = [f"import {IMAGE} on n1", "install etcd, etcdctl, etcdutl v3.7.3 on n1"]
+    assert await sentences(BringEtcd(), context) == ([] if asked else lacking)
 
 
 @pytest.mark.parametrize(
