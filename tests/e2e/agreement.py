@@ -39,28 +39,28 @@ def all_members_agree(cluster: TestCluster) -> None:
         time.sleep(1)
 
 
-def difference(cluster: TestCluster, node: str, deadline: float = math.inf) -> str:
+def difference(cluster: TestCluster, node: str, deadline: float = math.inf, *, etcdctl: str = ETCDCTL) -> str:
     """Why it is not clear that all members have the same keys, by their hash at the newest revision that the quorum
-    has (`etcdctl endpoint hashkv`); "" where it is. node: one with a member."""
+    has (`etcdctl endpoint hashkv`); "" where it is. node: one with a member. etcdctl: how it is called there."""
     try:
-        members = json.loads(_asked(cluster, node, "member list", deadline))["members"]
+        members = json.loads(_asked(cluster, node, "member list", deadline, etcdctl))["members"]
         if len(members) == 1:
             return ""
         if learners := [str(one.get("name")) for one in members if one.get("isLearner")]:
             return f"without a vote: {', '.join(learners)}"
-        revision = json.loads(_asked(cluster, node, "get none", deadline))["header"]["revision"]
-        said = _asked(cluster, node, f"endpoint hashkv --cluster --rev={revision}", deadline)
+        revision = json.loads(_asked(cluster, node, "get none", deadline, etcdctl))["header"]["revision"]
+        said = _asked(cluster, node, f"endpoint hashkv --cluster --rev={revision}", deadline, etcdctl)
     except (AssertionError, subprocess.TimeoutExpired, Unreachable) as error:
         return str(error)
     hashes = {one["Endpoint"]: one["HashKV"]["hash"] for one in json.loads(said)}
     return "" if len(hashes) == len(members) and len(set(hashes.values())) == 1 else f"hashes of all keys: {hashes}"
 
 
-def _asked(cluster: TestCluster, node: str, what: str, deadline: float) -> str:
+def _asked(cluster: TestCluster, node: str, what: str, deadline: float, etcdctl: str = ETCDCTL) -> str:
     """What etcdctl says on the node. AssertionError where it fails, or takes too long."""
     left = deadline - time.monotonic()
     assert left > 0, f"no time is left to ask {node}: {what}"
-    return cluster.shell(node, f"timeout {math.ceil(min(left, ASK_SECONDS))} {ETCDCTL} {what} -w json")
+    return cluster.shell(node, f"timeout {math.ceil(min(left, ASK_SECONDS))} {etcdctl} {what} -w json")
 
 
 def _two_clusters(cluster: TestCluster, nodes: Sequence[str], deadline: float) -> str:

@@ -2,13 +2,21 @@
 
 Contract: the cut comes right after a write that succeeded, before any other process of the same command or agent makes
 another one. A command dies with it, as on a machine that has the same power. Each case takes a few of the writes of its
-kind, others each time (the seed is printed), and all of them with AUTARKY_EVERY_WRITE=1. Where a pass has had none that
-is drawn, one of those that it has made is drawn for the next.
+kind, others each time (the seed is printed). Where a pass has had none that is drawn, one of those that it has made is
+drawn for the next. What is written when all is over is followed by no cut, and stops nobody: whoever wants cuts in that
+work as well says so with an `over` that includes it.
+
+With AUTARKY_EVERY_WRITE=1 a case takes all of them, which is a matter of hours: a kind has from twenty to a hundred,
+and each cut takes from one minute (a restore) to five (a move), as does the last pass, which has none. So
+AUTARKY_EVERY_WRITE=2/12 takes the second of twelve parts: by its name a write belongs to the same part in each run, so
+the runs of 1/12 to 12/12 have cut after every write. Each says how many writes of its kind there are
+(--log-cli-level=INFO): choose so many parts that one takes ten minutes at most.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -17,20 +25,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from harness import COMMAND, STATE, Show, TestCluster, environment
-from parts import Draw, writes_in_parts
-from power import RETURN_SECONDS, Client, Writer, table
+from parts import Draw, draw_of, writes_in_parts
+from power import EVERY_WRITE, RETURN_SECONDS, Client, Writer, table
 from stop_after_etcds_write import PASSED
 from stop_after_write import FOLLOWING
 
+LOG = logging.getLogger(__name__)
 MOST_PASSES = 3
 """In which no write is made that is drawn: not all of them are made each time."""
-EVERY_WRITE = bool(os.environ.get("AUTARKY_EVERY_WRITE"))
 TIMEOUT = 7200 if EVERY_WRITE else 900
 PATHS = r"/var/lib/etcd(/|$)|/kubernetes/manifests/\.?etcd-|/var/lib/autarky/(state|etcd)|/standby/kube-apiserver(/|$)"
 _TRACER = Path(__file__).with_name("stop_after_etcds_write.py")
@@ -60,6 +68,11 @@ class Traced:
     passed: list[str] = field(default_factory=list)
     """Writes of the share that were made and not drawn."""
 
+    @property
+    def made(self) -> list[str]:
+        """One that was drawn may have been made too late for a cut."""
+        return self.passed if self.cut_after is None else [*self.passed, self.cut_after]
+
     def read(self, output: Iterable[str]) -> None:
         for line in map(str.strip, output):
             if line.startswith(PASSED):
@@ -78,7 +91,17 @@ def of_kinds(kinds: dict[str, str], *, one_of: int, most: int = 3) -> pytest.Mar
 @pytest.fixture
 def share(request: pytest.FixtureRequest, seed: str) -> Share:
     writes, one_of, most = request.param
-    return Share(writes, Draw(seed, 1 if EVERY_WRITE else one_of, ()), 1000 if EVERY_WRITE else most)
+    return share_of(writes, seed, one_of=one_of, most=most)
+
+
+def share_of(writes: str, seed: str, *, one_of: int, most: int) -> Share:
+    """What a run draws of these writes, or the part that was asked for."""
+    return Share(writes, draw_of(seed, one_of, (), EVERY_WRITE), 1000 if EVERY_WRITE else most)
+
+
+def any_write(seed: str, *, one_of: int) -> Share:
+    """One cut in any run, for what can be done only once, or where one at random is enough."""
+    return Share("", Draw(seed, one_of, ()), 1)
 
 
 @contextmanager
@@ -157,17 +180,21 @@ def cut_after_writes_of(
     prepare: Callable[[], object] = lambda: None,
     check: Callable[[], object],
     hosts: Sequence[str] = ("n1",),
+    during: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> list[tuple[float, float, str]]:
-    """Of a command: (seconds until the API answers after power on, until it was run `again`, the write)."""
+    """Of a command: (seconds until the API answers after power on, until it was run `again`, the write). `during` it,
+    up to the cut, somebody may write."""
     cuts: list[tuple[float, float, str]] = []
     passes = 0
     while len(cuts) < share.most:
         prepare()
-        found = cut_in_command(cluster, argv, share, [write for _, _, write in cuts], hosts)
+        with during():
+            found = cut_in_command(cluster, argv, share, [write for _, _, write in cuts], hosts)
         if found.cut_after is None:
             check()
             passes += 1
             if cuts:
+                _say_how_many(cuts, found)
                 break
             share = redrawn(share, found, passes)
             continue
@@ -181,11 +208,16 @@ def cut_after_writes_of(
     return cuts
 
 
+def _say_how_many(cuts: list[tuple[float, float, str]], uncut: Traced) -> None:
+    """uncut: the last pass, which has passed all writes of the kind."""
+    LOG.info(f"cut after {len(cuts)} of {len(uncut.made)} writes")
+
+
 def redrawn(share: Share, found: Traced, passes: int) -> Share:
     """After so many passes without a cut."""
-    drawn = share.again(found.passed)
+    drawn = share.again(found.made)
     assert drawn is not None, "none of these writes was made"
-    assert passes < MOST_PASSES, f"none of the writes was drawn in {passes} passes, of the last: {found.passed}"
+    assert passes < MOST_PASSES, f"no write was drawn in time in {passes} passes, of the last: {found.made}"
     return drawn
 
 
@@ -206,25 +238,27 @@ def cut_after_writes_of_agents(
     passes = 0
     while len(cuts) < share.most:
         acknowledged = len(writer.acknowledged)
-        with _stopped_after_write(cluster, node, 0, share, [write for _, _, write in cuts]) as found:
-            with writer.writing():
-                begin()
-                cluster.wait(
-                    "a write was made, or all is done",
-                    lambda found=found: found.cut_after is not None or over(),
-                    seconds=seconds,
-                    pause=0.5,
-                )
-                if found.cut_after is not None:
-                    cluster.announce()
-                    cluster.autarky("lab", "cut", "--lab", cluster.name, node)
-            if found.cut_after is None:
-                check()
-                passes += 1
-                if cuts:
-                    break
-                share = redrawn(share, found, passes)
-                continue
+        taken = [write for _, _, write in cuts]
+        with _stopped_after_write(cluster, node, 0, share, taken) as found, writer.writing():
+            begin()
+            cluster.wait(
+                "a write was made, or all is done",
+                lambda found=found: found.cut_after is not None or over(),
+                seconds=seconds,
+                pause=0.5,
+            )
+            cut_after = found.cut_after  # once: the next write may be drawn at any moment, and is too late
+            if cut_after is not None:
+                cluster.announce()
+                cluster.autarky("lab", "cut", "--lab", cluster.name, node)
+        if cut_after is None:
+            check()
+            passes += 1
+            if cuts:
+                _say_how_many(cuts, found)
+                break
+            share = redrawn(share, found, passes)
+            continue
         assert len(writer.acknowledged) > acknowledged, "nothing was written that could be lost"
         began = time.monotonic()
         cluster.autarky("lab", "start", "--lab", cluster.name, node, "-o", "plain")
@@ -233,7 +267,7 @@ def cut_after_writes_of_agents(
         with writer.writing():
             cluster.wait("what was interrupted is over", over, seconds=seconds, pause=0.5)
         cluster.announcements_end()
-        cuts.append((answers, time.monotonic() - began, found.cut_after))
+        cuts.append((answers, time.monotonic() - began, cut_after))
         check()
     return cuts
 

@@ -107,6 +107,19 @@ def longest_outage(report: Report, stream: str = NEW) -> float:
     return 0.0 if outage is None else float(outage["seconds"])
 
 
+def figures(report: Report) -> str:
+    """What clients noticed, whatever is judged of it."""
+    streams = report["streams"]
+    writes = [streams[name] for name in (WRITES, KEPT_WRITES)]
+    failed, slow = (sum(one[what] for one in writes) for what in ("failed", "slow"))
+    pause = max(longest_outage(report, name) for name in (NEW, WRITES, KEPT_WRITES))
+    return (
+        f"{report['failed_requests']:,} of {report['requests']:,} requests failed, {failed:,} of these writes;"
+        f" {slow:,} writes were slow, the slowest took {max(one['max'] for one in writes):.1f} s;"
+        f" the longest pause was {pause:.1f} s"
+    )
+
+
 def _is_over(report: Report, stream: str) -> bool:
     """Not the longest outage alone, after which there may have been another."""
     found = report["streams"][stream]

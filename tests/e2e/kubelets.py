@@ -209,6 +209,13 @@ def bring_hosted(cluster: TestCluster, version: str, does: str, name: str = "n1"
         _bring(cluster, f"autarky.dev/kubelet:{version}", programs, name, [("bin/busybox", "/usr/local/bin/busybox")])
 
 
+def bring_broken(cluster: TestCluster, reference: str, program: str, name: str = "n1") -> None:
+    """Import an image whose program, of whatever it is, only says that it never works, and ends."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = _compiled(Path(directory), program, "", "return 1;")
+        _bring(cluster, reference, {program: path}, name)
+
+
 def bring_kubelet(cluster: TestCluster, version: str, path: Path, name: str = "n1") -> None:
     """Import an image with that program as the kubelet of that version."""
     _bring(cluster, f"autarky.dev/kubelet:{version}", {"kubelet": path}, name)

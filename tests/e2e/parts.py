@@ -1,7 +1,8 @@
 """Long loops in parts, each a case of its own, which a run of CI can take. Pure: no cluster.
 
 Contract: the parts together do what the whole did: each of its rounds is in one of them, and each write, whatever its
-name, in exactly one. Of the writes of a part each run draws its own share, and never none.
+name, in exactly one. Of the writes of a part each run draws its own share, and never none; or it takes every one, or,
+where that takes hours, one of so many parts of them, by AUTARKY_EVERY_WRITE.
 """
 
 from __future__ import annotations
@@ -50,12 +51,14 @@ class Draw:
     one_of: int
     kinds: tuple[str, ...]
     """Regular expressions for the begins of names."""
+    remainder: int = 0
+    """Below `one_of`: two draws that differ in nothing else have no write in common, and all of them have every one."""
 
     def takes(self, write: str, taken: Collection[str]) -> bool:
         """The same answer each time, but for a write of a kind of which none has been `taken` yet."""
         if write in taken:
             return False
-        drawn = zlib.crc32(f"{self.seed} {write}".encode()) % self.one_of == 0
+        drawn = zlib.crc32(f"{self.seed} {write}".encode()) % self.one_of == self.remainder
         return drawn or any(re.match(kind, write) for kind in self.missing(taken))
 
     def one_of_these(self, passed: Collection[str]) -> Draw | None:
@@ -68,3 +71,31 @@ class Draw:
     def missing(self, taken: Collection[str]) -> list[str]:
         """The kinds of which none has been taken."""
         return [kind for kind in self.kinds if not any(re.match(kind, write) for write in taken)]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of so many parts of all writes of a case; the first one is 1."""
+
+    number: int
+    of: int
+
+
+def every_write(said: str) -> Part | None:
+    """What AUTARKY_EVERY_WRITE asks for: "1" is all writes, "2/5" the second of five parts. None where it says nothing,
+    ValueError where it is no part."""
+    if not said:
+        return None
+    found = re.fullmatch(r"([0-9]+)/([0-9]+)", "1/1" if said == "1" else said)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise ValueError(f"{said!r} is no part of all writes: say AUTARKY_EVERY_WRITE=2/5, or 1 for all of them")
+    return Part(int(found[1]), int(found[2]))
+
+
+def draw_of(seed: str, one_of: int, kinds: tuple[str, ...], part: Part | None) -> Draw:
+    """Of a run: every write of the part, if it was asked for one, else those that its seed draws. The runs of all parts
+    have different seeds, and together they have every write: so a write is in a part by its name alone. A part need not
+    have one of each kind."""
+    if part is None:
+        return Draw(seed, one_of, kinds)
+    return Draw("", part.of, kinds if part.of == 1 else (), part.number - 1)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from harness import STATE, TestCluster
-from parts import Draw, rounds_of
+from parts import Draw, every_write, rounds_of
 from slots import standbys
 from stop_after_write import FOLLOWING
 
@@ -26,6 +26,8 @@ from autarky.net.tls import client_context
 NODE = "n1"
 RETURN_SECONDS = 240.0
 """Generous: what counts is that everything returns without help."""
+EVERY_WRITE = every_write(os.environ.get("AUTARKY_EVERY_WRITE", ""))
+"""Where somebody asks for more than a run draws: which part of all writes."""
 _TRACER = Path(__file__).with_name("stop_after_write.py")
 
 

@@ -4,7 +4,7 @@
 
 COMMAND_PID is the command's process on this machine, or 0: then the agents are followed. What a command starts in a
 host are its children, so no process is missed. Writes that were not drawn are said as well ("passed NAME", once), so
-that one of them can be drawn where none was. In a name the ids of recoveries, times and random parts are a star.
+that one of them can be drawn where none was. `names_of_writes` says how they are named.
 """
 
 from __future__ import annotations
@@ -15,22 +15,11 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from names_of_writes import named
 from parts import Draw
 from stop_after_write import _FOLLOW_ALL, _INTERRUPT, _SEIZE, Tracer, _ptrace, _say
 
 PASSED = "passed "
-_RANDOM = (
-    (re.compile(r"\brecovery\.[0-9a-f]{12}\b"), "recovery.*"),
-    (re.compile(r"\b(kept|second)\.[0-9TZ]+[.0-9a-f]*"), r"\1.*"),
-    (re.compile(r"\.[A-Za-z0-9]{6,8}$"), ".*"),
-)
-
-
-def named(write: str) -> str:
-    """The same for each run."""
-    for random, replacement in _RANDOM:
-        write = random.sub(replacement, write)
-    return write
 
 
 @dataclass

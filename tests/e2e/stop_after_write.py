@@ -11,7 +11,7 @@ process is. Before that FOLLOWING is printed, once the agents are followed.
 
 A write is named by its call and its path, random parts replaced by a star: "rename …/checkpoint-*/pod.json". Where
 files of one path say different things, one after the other, a rename has what it says behind that: "rename
-…/hosted-verdict good" (`_SAYS`).
+…/hosted-verdict good" (`names_of_writes`).
 
 Means: ptrace(2), from outside of the host's namespaces, so that nothing in the host needs to know. x86-64 only.
 """
@@ -31,6 +31,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from names_of_writes import is_read, says
 from parts import Draw
 
 AGENT = b"autarky.agents.node"
@@ -123,25 +124,13 @@ _RANDOM = (
 )
 _SOURCES = {82: _path(0), 264: _path_at(0), 316: _path_at(0)}
 """Renames: where the path is that the file has before."""
-_SAYS = (
-    (re.compile(r"/hosted-verdict$"), re.compile(r"^verdict ([a-z]+)$", re.MULTILINE), r" \1"),
-    # The note that the very pod has failed which was allowed last: else it is about an earlier one.
-    (
-        re.compile(r"/kubelet-hosted\.json$"),
-        re.compile(r'"allowed": \{\s*"pod": ("[^"]+").*"failed": \{\s*"pod": \1', re.DOTALL),
-        " failed",
-    ),
-)
-"""Path, what is found in the file, and what the name has for that."""
 
 
 def _says(tid: int, number: int, arguments: Arguments, path: str) -> str:
-    for paths, words, name in _SAYS if number in _SOURCES else ():
-        if paths.search(path):
-            with suppress(OSError):
-                source = _SOURCES[number](tid, arguments)
-                found = words.search(Path(f"/proc/{tid}/root{source}").read_text())
-                return "" if found is None else found.expand(name)
+    if number in _SOURCES and is_read(path):
+        with suppress(OSError):
+            source = _SOURCES[number](tid, arguments)
+            return says(path, Path(f"/proc/{tid}/root{source}").read_text())
     return ""
 
 

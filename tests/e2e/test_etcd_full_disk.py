@@ -95,12 +95,14 @@ def doctor(cluster: TestCluster) -> str:
     return cluster.autarky("doctor", "--cluster", cluster.name, check=False).stdout
 
 
-def comes_back(cluster: TestCluster, what: str) -> None:
+def comes_back(cluster: TestCluster, what: str, big: set[str]) -> None:
+    """big: the names of the big objects that were acknowledged, all of which are there, and then deleted."""
     over = time.monotonic()
     cluster.wait("the API answers", cluster.api_answers, seconds=BACK_SECONDS)
     LOG.info(f"{what}: the API answers {time.monotonic() - over:.1f} s after there is space")
     members_agree(cluster)
     LOG.info(f"{what}: all members serve {time.monotonic() - over:.1f} s after there is space")
+    assert are_lost(cluster, big) == set()
     cluster.kubectl("delete", "configmap", "-l", LABEL, "--wait=false")
     wait_until_healthy(cluster)
 
@@ -120,7 +122,7 @@ def test_the_disk_of_etcds_leader_is_full_and_the_others_go_on(cluster: TestClus
             assert "does not answer" in member_objects(cluster)[node]["status"]["message"]
     assert len(writer.acknowledged) > FULL_SECONDS, "the others went on"
     assert are_lost(cluster, big) == set()
-    comes_back(cluster, "one full disk")
+    comes_back(cluster, "one full disk", big)
     assert writer.lost() == set()
     assert ids(cluster) == before, "its data was good: it is the same member"
 
@@ -136,14 +138,14 @@ def test_all_disks_are_full_and_all_members_come_back(cluster: TestCluster) -> N
     with writer.writing():
         cluster.wait("it acknowledges", lambda: len(writer.acknowledged) > 20, seconds=60)
         with full(cluster, *CONTROL):
-            write_until(cluster, lambda done: not done)
+            big = write_until(cluster, lambda done: not done)
             cluster.wait("etcd takes no writes", lambda: not acknowledges(writer), seconds=120)
             time.sleep(FULL_SECONDS)  # the trouble itself
             said = doctor(cluster)
             assert [node for node in CONTROL if f"{node}: its disk is nearly full" in said] == list(CONTROL), said
             assert not acknowledges(writer)
         ended = len(writer.acknowledged)
-        comes_back(cluster, "all disks full")
+        comes_back(cluster, "all disks full", big)
         cluster.wait("it acknowledges again", lambda: len(writer.acknowledged) > ended + 20, seconds=60)
     assert writer.lost() == set()
     assert ids(cluster) == before

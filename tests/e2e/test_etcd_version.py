@@ -9,11 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from etcd_versions import NEWER, command_line, condition, etcd_now, up_changes_nothing, wait_until_changed, wanted
+from etcd_versions import (
+    NEVER_WORKS,
+    NEWER,
+    a_newer_image_that_never_works,
+    command_line,
+    condition,
+    etcd_now,
+    is_alone,
+    static_etcd,
+    up_changes_nothing,
+    wait_until_changed,
+    wanted,
+)
 from ha import member_objects, nothing_failed
 from harness import TestCluster, one_node
 from judgement import only_writes_under_way_failed
-from recoveries import data_of, members_agree
 from rollouts import patch_plane
 from slots import settled
 
@@ -27,19 +38,6 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     cluster = make_cluster("t-etcd-version", **one_node())
     cluster.up()
     return cluster
-
-
-def static_etcd(cluster: TestCluster) -> list[str]:
-    return [name for name in cluster.static_pods("n1") if "etcd" in name]
-
-
-def is_alone(cluster: TestCluster) -> None:
-    """On its own ports, and nothing is left of the second one, whose data goes last."""
-    assert list(etcd_now(cluster)) == ["n1"]
-    assert all(name.startswith("etcd-") for name in static_etcd(cluster))
-    cluster.wait("the second one's data is gone", lambda: "second" not in data_of(cluster, "n1"))
-    assert "2479" not in cluster.shell("n1", "cat /var/lib/autarky/nllb/haproxy.cfg")
-    members_agree(cluster, ("n1",))
 
 
 @pytest.mark.chain("version")
@@ -71,6 +69,26 @@ def test_a_mistake_leaves_the_only_member_as_it_is_and_says_why(cluster: TestClu
     nothing_failed(reports[0])
     is_alone(cluster)
     patch_plane(cluster, componentArguments={"etcd": {"nonsense": None}})
+    cluster.wait("nothing is left to say", lambda: condition(cluster, "SpecApplied")["status"] == "True")
+    assert wanted(cluster) == before
+
+
+@pytest.mark.chain("version")
+def test_a_newer_minor_that_does_not_work_leaves_the_only_member_as_it_is_and_says_why(cluster: TestCluster) -> None:
+    """And the former version is asked for. The next test asks for the same one again, with an image that works."""
+    before, pods = wanted(cluster), static_etcd(cluster)
+    with a_newer_image_that_never_works(cluster, "n1"):
+        with cluster.probed() as reports:
+            patch_plane(cluster, etcd={"version": NEWER})
+            cluster.wait(
+                "it is rolled back", lambda: NEVER_WORKS in condition(cluster, "SpecApplied")["message"], seconds=200
+            )
+            assert condition(cluster, "SpecApplied")["reason"] == "EtcdRolledBack"
+            cluster.wait("as before", lambda: wanted(cluster) == before and static_etcd(cluster) == pods)
+        nothing_failed(reports[0])
+        is_alone(cluster)
+    assert etcd_now(cluster)["n1"]["version"] != NEWER
+    patch_plane(cluster, etcd={"version": None})
     cluster.wait("nothing is left to say", lambda: condition(cluster, "SpecApplied")["status"] == "True")
     assert wanted(cluster) == before
 

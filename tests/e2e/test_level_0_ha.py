@@ -15,7 +15,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from ha import CONTROL, EVERYBODY, RETURN_SECONDS, WORKER, cut, nothing_failed, start, three_and_one, wait_until_healthy
+from ha import CONTROL, EVERYBODY, RETURN_SECONDS, WORKER, nothing_failed, start, three_and_one, wait_until_healthy
+from hand_over_cuts import Cuts
 from harness import Show, TestCluster
 from kubelets import bring_hosted
 from level_0 import (
@@ -183,13 +184,14 @@ def test_power_cuts_at_random_moments_of_hand_overs_end_with_what_is_wanted(
     show(f"AUTARKY_SEED={seed}")
     random, writer = Random(f"{seed} hand-overs"), Writer(Client(cluster))  # noqa: S311 # no secret
     some = [*random.sample(CONTROL, 2), WORKER]
-    for names, version in (([random.choice(CONTROL)], FORMER), (some, NEXT), (EVERYBODY, FORMER)):
+    rounds = (([random.choice(CONTROL)], FORMER), (some, NEXT), (EVERYBODY, FORMER))
+    cuts = Cuts(cluster, len(rounds))
+    for names, version in rounds:
         moment, off = random.uniform(0, LATEST_SECONDS), random.uniform(SHORTEST_OFF, LONGEST_OFF)
         before = len(writer.acknowledged)
         with writer.writing():
             set_kubelet(cluster, version)
-            time.sleep(moment)
-            cut(cluster, *names)
+            at = cuts.cut(version, moment, *names)
         assert len(writer.acknowledged) > before, "nothing was written that could be lost"
         time.sleep(off)
         began = time.monotonic()
@@ -198,5 +200,6 @@ def test_power_cuts_at_random_moments_of_hand_overs_end_with_what_is_wanted(
         comes_into_force(cluster, version, EVERYBODY, seconds=300)
         wait_until_healthy(cluster)
         took = time.monotonic() - began
-        show(f"{version}: {', '.join(names)} cut after {moment:.1f} s for {off:.1f} s: on all nodes {took:.0f} s later")
+        show(f"{version}: cut at {at}; for {off:.1f} s: on all nodes {took:.0f} s later")
         assert writer.lost() == set()
+    assert cuts.one_was_in_a_trial, cuts.states

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from ha import member_phases
+from ha import ETCDCTL, member_phases
 from harness import Show, TestCluster
 from migrations import dialled, members, moved
 from recoveries import data_of
@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900, fu
 NODE = {"name": "n1", "host": "lab", "roles": ["control-plane", "worker"]}
 INSIDE: dict[str, Any] = {"selfHosted": "1-4", "nodes": [NODE]}
 OUTSIDE: dict[str, Any] = {"selfHosted": "2-4", "nodes": [NODE], "etcd": {"external": {"lab": "etcd1"}}}
+STORE = {"etcd1": ETCDCTL}
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_up_refuses_a_file_that_has_etcd_elsewhere(cluster: TestCluster) -> None
 
 @pytest.mark.chain("moved")
 def test_an_etcd_outside_moves_into_the_cluster_under_load(cluster: TestCluster, show: Show) -> None:
-    moved(cluster, show, INSIDE)
+    moved(cluster, show, INSIDE, outside=STORE)
     assert list(members(cluster, "n1")) == ["n1"]
     assert dialled(cluster) == {"https://127.0.0.1:2378"}
     assert member_phases(cluster) == {"n1": "Member"}
@@ -96,7 +97,7 @@ def test_an_etcd_outside_moves_into_the_cluster_under_load(cluster: TestCluster,
 
 @pytest.mark.chain("moved")
 def test_it_moves_out_again_under_load(cluster: TestCluster, show: Show) -> None:
-    moved(cluster, show, OUTSIDE)
+    moved(cluster, show, OUTSIDE, outside=STORE)
     assert list(members(cluster, "etcd1")) == ["etcd1"]
     assert dialled(cluster) == {outside(cluster)}
     assert not [name for name in cluster.static_pods("n1") if "etcd" in name]

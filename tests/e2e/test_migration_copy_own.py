@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from copies import LONGEST_PAUSE, command, lost, pause_of, said
+from copies import said
 from ha import member_phases
 from harness import Show, TestCluster
-from migrations import dialled, members
-from power import Client, Writer
-from slots import settled
-from somebodys_etcd import INSIDE, STORE, Authority, address_of, outside, start_etcd
+from migrations import dialled, members, moved
+from somebodys_etcd import INSIDE, STORE, Authority, member_on, outside, start_etcd
 
 from autarky.model.versions import Version
 from autarky.payload import find_binary, load_etcd
@@ -37,13 +35,13 @@ def cluster(make_cluster: Callable[..., TestCluster], authority: Authority) -> T
     cluster.autarky("payload", "get")
     cluster.autarky("payload", "etcd", "get", OLDER)
     cluster.autarky("lab", "up", cluster.name, "--hosts", "2")
-    address = address_of(cluster, STORE)
-    authority.issue("db1", address, "127.0.0.1")
+    member = member_on(cluster)
+    authority.issue(member.name, member.address, "127.0.0.1")
     authority.issue("apiserver")
     program = find_binary(load_etcd(Version.parse(OLDER)), "etcd")
     assert program is not None
-    start_etcd(cluster, authority, address, program=program.path)
-    cluster.spec = outside(authority, address)
+    start_etcd(cluster, authority, member, program=program.path)
+    cluster.spec = outside(authority, member)
     cluster.up()
     return cluster
 
@@ -60,16 +58,8 @@ def test_members_of_another_minor_do_not_join(cluster: TestCluster) -> None:
 
 @pytest.mark.chain("copied")
 def test_it_is_copied_under_load_and_refuses_everybody_afterwards(cluster: TestCluster, show: Show) -> None:
-    argv, writer = command(cluster, INSIDE), Writer(Client(cluster))
-    with writer.writing():
-        done = cluster.autarky(*argv)
-    pause = pause_of(done)
-    show(f"the pause: {pause:.1f} s")
-    assert pause < LONGEST_PAUSE
+    done = moved(cluster, show, INSIDE, "--copy", outside={STORE: member_on(cluster).etcdctl})
     assert "shut it down" in said(done)
-    assert len(writer.acknowledged) > 100
-    assert lost(cluster, writer) == set()
-    cluster.wait("everything is healthy", lambda: settled(cluster), seconds=120)
     assert list(members(cluster, "n1")) == ["n1"]
     assert dialled(cluster) == {"https://127.0.0.1:2378"}
     cluster.wait("the member is known", lambda: member_phases(cluster) == {"n1": "Member"}, seconds=60)
@@ -78,7 +68,7 @@ def test_it_is_copied_under_load_and_refuses_everybody_afterwards(cluster: TestC
 
 @pytest.mark.chain("copied")
 def test_with_the_password_that_is_kept_it_can_be_opened(cluster: TestCluster, authority: Authority) -> None:
-    url = f"https://{address_of(cluster, STORE)}:2379"
+    url = member_on(cluster).client
     for name in ("ca.crt", "apiserver.crt", "apiserver.key"):
         content = (authority.directory / name).read_text()
         cluster.shell("n1", f"umask 077; mkdir -p /srv/client; cat >/srv/client/{name} <<'PEM'\n{content}PEM\n")

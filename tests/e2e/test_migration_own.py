@@ -6,15 +6,26 @@ The tests build on each other.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ha import member_phases
 from harness import Show, TestCluster
 from migrations import dialled, members, moved
-from somebodys_etcd import DIRECTORY, INSIDE, STORE, Authority, address_of, outside, start_etcd
+from somebodys_etcd import (
+    INSIDE,
+    STORE,
+    Authority,
+    address_of,
+    admitted,
+    has_ended,
+    member_on,
+    outside,
+    peer_options,
+    start_etcd,
+    starts_over,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900, func_only=True)]
 
@@ -29,19 +40,14 @@ def cluster(make_cluster: Callable[..., TestCluster], authority: Authority) -> T
     cluster = make_cluster("t-migration-own", **INSIDE)
     cluster.autarky("payload", "get")
     cluster.autarky("lab", "up", cluster.name, "--hosts", "2")
-    address = address_of(cluster, STORE)
-    authority.issue("db1", address, "127.0.0.1")
+    member = member_on(cluster)
+    authority.issue(member.name, member.address, "127.0.0.1")
     authority.issue("apiserver")
     authority.issue("peer", address_of(cluster, "n1"))
-    start_etcd(cluster, authority, address)
-    cluster.spec = outside(authority, address)
+    start_etcd(cluster, authority, member)
+    cluster.spec = outside(authority, member)
     cluster.up()
     return cluster
-
-
-def options(authority: Authority) -> list[str]:
-    files: Mapping[str, str] = {"--peer-cert": "peer.crt", "--peer-key": "peer.key", "--peer-ca": "ca.crt"}
-    return [word for option, name in files.items() for word in (option, authority.path(name))]
 
 
 @pytest.mark.chain("own")
@@ -63,7 +69,9 @@ def test_without_a_certificate_of_its_ca_nobody_joins_and_nothing_is_touched(clu
 
 @pytest.mark.chain("own")
 def test_with_one_it_moves_into_the_cluster_under_load(cluster: TestCluster, authority: Authority, show: Show) -> None:
-    moved(cluster, show, INSIDE, *options(authority))
+    member = member_on(cluster)
+    moved(cluster, show, INSIDE, *peer_options(authority), outside={STORE: member.etcdctl})
+    has_ended(cluster, member)
     assert list(members(cluster, "n1")) == ["n1"]
     assert dialled(cluster) == {"https://127.0.0.1:2378"}
     assert member_phases(cluster) == {"n1": "Member"}
@@ -85,17 +93,14 @@ def test_its_certificates_are_the_clusters_own_at_the_end(cluster: TestCluster) 
 def test_it_moves_out_again_to_a_member_that_was_started_as_the_page_says(
     cluster: TestCluster, tmp_path: Path, show: Show
 ) -> None:
-    address = address_of(cluster, STORE)
-    cluster.shell(STORE, f"systemctl stop somebodys-etcd; systemctl reset-failed; mv {DIRECTORY}/data {DIRECTORY}/old")
-    page = (Path(__file__).parents[2] / "docs/etcd.md").read_text()
-    [block] = [one for one in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "member add" in one]
-    said = cluster.shell("n1", block.replace("192.0.2.50", address))
-    [initial] = re.findall(r'^ETCD_INITIAL_CLUSTER="(.*)"$', said, re.MULTILINE)
+    member = member_on(cluster)
+    starts_over(cluster, member)
+    initial = admitted(cluster, member)
     same = Authority(tmp_path, cluster.directory / "pki/etcd")
-    same.issue("db1", address, "127.0.0.1")
+    same.issue(member.name, member.address, "127.0.0.1")
     same.issue("apiserver")
-    start_etcd(cluster, same, address, initial=initial, state="existing")
-    moved(cluster, show, outside(same, address))
-    assert dialled(cluster) == {f"https://{address}:2379"}
+    start_etcd(cluster, same, member, initial=initial, state="existing")
+    moved(cluster, show, outside(same, member), outside={STORE: member.etcdctl})
+    assert dialled(cluster) == {member.client}
     assert not cluster.shell("n1", "pgrep -x etcd || true").strip()
     assert "nothing was changed" in cluster.up().stdout

@@ -1,11 +1,12 @@
 """All machines of three control nodes are gone, and the administrator's too: a backup brings the cluster up on one new
-machine, and it grows to three again.
+machine, and it grows to three again. It has stored Secrets encrypted, also the one that says how.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import secrets
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from ha import CONTROL, wait_until_healthy
+from ha import CONTROL, ETCDCTL, wait_until_healthy
 from harness import TestCluster, kubectl_of_the_default_version
 from recoveries import (
     SPACE,
@@ -38,6 +39,8 @@ pytestmark = [
     pytest.mark.timeout(900, func_only=True),
 ]
 
+ENCRYPTS = "--encryption-provider-config"
+
 
 def nodes(*names: str) -> dict[str, object]:
     return {"nodes": [{"name": name, "host": "lab", "roles": ["control-plane", "worker"]} for name in names]}
@@ -54,10 +57,12 @@ def cluster(make_cluster: Callable[..., TestCluster], kept: Path) -> TestCluster
     """Of one new machine: the three that were backed up are gone."""
     lost = make_cluster("t-recover", **nodes(*CONTROL))
     lost.up()
+    _begin_to_encrypt(lost)
     lost.kubectl("create", "namespace", SPACE)
     write(lost, before="1")
     lost.kubectl("-n", SPACE, "apply", "-f", "-", stdin=json.dumps(_deployment(lost)))
     lost.kubectl("-n", SPACE, "rollout", "status", "deployment/works", "--timeout=120s")
+    _store_encrypted(lost)
     keys = Keys(kept)
     backed_up(lost, keys, kept / "backup.tar.gz.age")
     shutil.copy(keys.file, kept / "backup-key.txt")
@@ -85,6 +90,54 @@ def all_were_started_since(cluster: TestCluster, begun: datetime) -> bool:
         if pod["spec"].get("nodeName") == "n1" and one.get("ready") and "running" in one["state"]
     ]
     return len([at for at in running if datetime.fromisoformat(at) > begun]) == 3
+
+
+def _begin_to_encrypt(cluster: TestCluster) -> None:
+    """Somebody edits the DaemonSet of the API servers, which read from a Secret how."""
+    keys = [{"name": "key", "secret": base64.b64encode(secrets.token_bytes(32)).decode()}]
+    configuration = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "EncryptionConfiguration",
+        "resources": [{"resources": ["secrets"], "providers": [{"secretbox": {"keys": keys}}, {"identity": {}}]}],
+    }
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "encryption", "namespace": "kube-system"},
+        "stringData": {"config.json": json.dumps(configuration)},
+    }
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(secret))
+    pod, container = "/spec/template/spec", "/spec/template/spec/containers/0"
+    mount = {"name": "encryption", "mountPath": "/etc/encryption", "readOnly": True}
+    added = {
+        f"{pod}/volumes/-": {"name": "encryption", "secret": {"secretName": "encryption"}},
+        f"{container}/volumeMounts/-": mount,
+        f"{container}/command/-": f"{ENCRYPTS}=/etc/encryption/config.json",
+    }
+    patch = [{"op": "add", "path": path, "value": value} for path, value in added.items()]
+    cluster.kubectl("-n", "kube-system", "patch", "ds", "kube-apiserver", "--type=json", "-p", json.dumps(patch))
+
+
+def _store_encrypted(cluster: TestCluster) -> None:
+    """Once each API server, and each standby, can read that."""
+    cluster.kubectl("-n", "kube-system", "rollout", "status", "ds/kube-apiserver", "--timeout=300s")
+    current = "/var/lib/autarky/standby/kube-apiserver/current/pod.json"
+
+    def standbys() -> bool:
+        found = [cluster.shell(node, f"grep -c -e {ENCRYPTS}= {current} || true") for node in CONTROL]
+        return [one.strip() for one in found] == ["1"] * len(CONTROL)
+
+    cluster.wait("all standbys encrypt", standbys, seconds=240, pause=1)
+    cluster.kubectl("-n", SPACE, "create", "secret", "generic", "hidden", "--from-literal=value=1")
+    cluster.kubectl("-n", "kube-system", "annotate", "secret", "encryption", "stored=again")
+    for key in (f"{SPACE}/hidden", "kube-system/encryption"):
+        assert cluster.shell("n1", f"{ETCDCTL} get /registry/secrets/{key} --print-value-only").startswith("k8s:enc:")
+
+
+def hidden(cluster: TestCluster) -> str:
+    """What is stored encrypted, as the API has it."""
+    found = json.loads(cluster.kubectl("-n", SPACE, "get", "secret", "hidden", "-o", "json"))
+    return base64.b64decode(found["data"]["value"]).decode()
 
 
 def _deployment(cluster: TestCluster) -> dict[str, object]:
@@ -115,7 +168,7 @@ def test_a_backup_brings_it_up_on_one_new_machine_as_documented(cluster: TestClu
     assert not cluster.has_host("n1")
     begun = datetime.now(UTC)
     recover(cluster, kept)
-    assert written(cluster) == {"before": "1"}
+    assert (written(cluster), hidden(cluster)) == ({"before": "1"}, "1")
     found = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
     assert [one["metadata"]["name"] for one in found] == ["n1"]
     cluster.wait("the workload is back", lambda: all_were_started_since(cluster, begun), seconds=240)
@@ -187,7 +240,7 @@ def test_it_grows_to_three_again(grown: TestCluster, kept: Path) -> None:
     grown.up()
     members_agree(grown)
     wait_until_healthy(grown)
-    assert written(grown) == {"before": "1"}
+    assert (written(grown), hidden(grown)) == ({"before": "1"}, "1")
 
 
 def test_a_backup_of_one_member_is_restored_into_three(grown: TestCluster, kept: Path) -> None:

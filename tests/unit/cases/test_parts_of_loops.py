@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from e2e.parts import REST, Draw, names_of_parts, rounds_of, writes_in_parts
+from e2e.parts import REST, Draw, Part, draw_of, every_write, names_of_parts, rounds_of, writes_in_parts
 
 PATTERNS = {
     "manifests": r"(create|chmod) .*/manifests/",
@@ -114,3 +115,43 @@ def test_which_one_it_is_differs_with_the_seed_and_is_any_of_them() -> None:
 
 def test_where_none_was_made_none_can_be_drawn() -> None:
     assert Draw("", 50, ()).one_of_these([]) is None
+
+
+# --- every write, in parts by hand ---
+
+
+def test_who_asks_for_every_write_gets_all_of_them_or_a_part() -> None:
+    assert every_write("") is None
+    assert every_write("1") == every_write("1/1") == Part(1, 1)
+    assert every_write("2/5") == Part(2, 5)
+
+
+@pytest.mark.parametrize("said", ["0", "2", "yes", "0/3", "4/3", "1/0", "-1/3", "1/2/3", "1/", "/2"])
+def test_what_is_no_part_is_refused_with_what_may_be_said(said: str) -> None:
+    """A run that took no part, or another one than is meant, would pass for one that has taken it."""
+    with pytest.raises(ValueError, match="AUTARKY_EVERY_WRITE=2/5"):
+        every_write(said)
+
+
+@given(st.integers(1, 40), st.lists(st.text()))
+def test_every_write_is_in_one_of_the_parts_whatever_the_seeds_of_their_runs(parts: int, seeds: list[str]) -> None:
+    runs = [(seeds[number % len(seeds)] if seeds else "", Part(number + 1, parts)) for number in range(parts)]
+    drawn = [write for seed, part in runs for write in _drawn(draw_of(seed, 6, ("create ",), part))]
+    assert sorted(drawn) == sorted(WRITES)
+
+
+@given(st.text(), st.integers(1, 50))
+def test_who_asks_for_no_part_gets_the_draw_of_the_seed(seed: str, one_of: int) -> None:
+    assert draw_of(seed, one_of, ("create ",), None) == Draw(seed, one_of, ("create ",))
+
+
+def test_what_must_be_among_all_writes_is_asked_of_no_part() -> None:
+    kinds = ("link ",)
+    assert draw_of("", 3, kinds, Part(1, 1)).missing(WRITES) == ["link "]
+    assert draw_of("", 3, kinds, Part(1, 2)).missing(WRITES) == []
+
+
+def test_a_part_that_no_write_is_in_has_one_of_those_that_were_made() -> None:
+    draw = draw_of("", 6, (), Part(7, 1000)).one_of_these(WRITES)
+    assert draw is not None
+    assert len(_drawn(draw)) == 1

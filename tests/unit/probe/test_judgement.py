@@ -20,6 +20,7 @@ from e2e.judgement import (
     OVERTAKEN,
     PROMISES,
     WORST_SHARE,
+    figures,
     longest_outage,
     nothing_failed,
     nothing_lost,
@@ -287,3 +288,17 @@ def test_what_was_slow_is_told_unless_a_cut_was_announced(caplog):
         "slow, with no cut announced: writes, 1 times, 1.2 s at 30.0",
         "slow, with no cut announced: and 7 that are not told",
     ]
+
+
+def test_the_figures_are_of_all_that_failed_and_of_how_long_writes_took():
+    asked = SECONDS * sum(A_SECOND.values())
+    assert figures(probed()) == (
+        f"0 of {asked:,} requests failed, 0 of these writes; 0 writes were slow, the slowest took 0.0 s;"
+        " the longest pause was 0.0 s"
+    )
+    seen = probed(Failure(30.0, Stream.NEW, Kind.REFUSED, "?"), fails=all_of(Stream.KEPT_WRITES, 4.0, 20.0))
+    seen["streams"]["writes"] |= {"slow": 3, "max": 2.5}
+    assert figures(seen) == (
+        f"41 of {asked + 1:,} requests failed, 40 of these writes; 3 writes were slow, the slowest took 2.5 s;"
+        " the longest pause was 4.0 s"
+    )
