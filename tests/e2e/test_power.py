@@ -4,8 +4,7 @@ What a cut takes is what was not synced (`autarky.lab.disk`).
 
 The loops are cut into parts, each of which finds the cluster settled and leaves it so; AUTARKY_ROUNDS says how many
 rounds a part makes. Where the power goes after a write of the agent, each write belongs to one part, by its name. A run
-draws a third of them, others each time (the seed is printed); AUTARKY_EVERY_WRITE=1 makes it take them all, and
-AUTARKY_EVERY_WRITE=1/4 to 4/4 a quarter of them each.
+draws a third of them, others each time (the seed is printed); AUTARKY_EVERY_WRITE=1 makes it take them all.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ from pathlib import Path
 
 import pytest
 from harness import COMMAND, TestCluster, environment, one_node
-from parts import REST, Draw, draw_of, names_of_parts, writes_in_parts
+from parts import REST, Draw, names_of_parts, writes_in_parts
 from power import (
-    EVERY_WRITE,
     RETURN_SECONDS,
     Client,
     Writer,
@@ -43,6 +41,7 @@ from slots import parked_agent_is_a_copy
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.workflows.up import PHASES
 
+EVERY_WRITE = bool(os.environ.get("AUTARKY_EVERY_WRITE"))
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(3600 if EVERY_WRITE else 900, func_only=True)]
 
 Show = Callable[[str], None]
@@ -149,7 +148,7 @@ class Share:
 @pytest.fixture
 def share(request: pytest.FixtureRequest, seed: str) -> Share:
     writes, among_them = request.param
-    return Share(writes, draw_of(seed, DRAWN_OF, among_them, EVERY_WRITE))
+    return Share(writes, Draw(seed, 1 if EVERY_WRITE else DRAWN_OF, among_them))
 
 
 def shares(patterns: Mapping[str, str], among_them: Mapping[str, tuple[str, ...]]) -> pytest.MarkDecorator:
