@@ -74,7 +74,7 @@ def test_with_one_it_moves_into_the_cluster_under_load(cluster: TestCluster, aut
     has_ended(cluster, member)
     assert list(members(cluster, "n1")) == ["n1"]
     assert dialled(cluster) == {"https://127.0.0.1:2378"}
-    assert member_phases(cluster) == {"n1": "Member"}
+    cluster.wait("its agent has said so", lambda: member_phases(cluster) == {"n1": "Member"})
     assert "nothing was changed" in cluster.up().stdout
 
 
