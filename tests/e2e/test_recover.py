@@ -232,7 +232,8 @@ def _request(kept: Path) -> dict[str, object]:
 
 
 def test_again_it_changes_nothing(cluster: TestCluster, kept: Path) -> None:
-    """But for a request that a kubelet may have made just now."""
+    """But for a request that a kubelet may have made just now. While a workload is judged, it waits for that."""
+    cluster.wait("nothing is left to do", lambda: "nothing would change" in cluster.up("--dry-run").stdout, seconds=150)
     changes = [line for line in recover(cluster, kept).splitlines() if line.startswith("  - ")]
     assert [line for line in changes if "certificate request" not in line] == []
 
