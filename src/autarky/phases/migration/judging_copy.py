@@ -7,7 +7,7 @@ from cryptography.x509.oid import NameOID
 
 from autarky import places
 from autarky.control.etcd.decide.maintenance import NEARLY_FULL
-from autarky.control.etcd.decide.template import QUOTA
+from autarky.control.etcd.decide.template import DEFAULT_QUOTA, QUOTA
 from autarky.errors import CommandFailed, Refused, Unreachable, UserError
 from autarky.etcd.tools import ROOT, EtcdTools
 from autarky.model.components import ETCD
@@ -20,8 +20,6 @@ from autarky.phases.recovery.choosing import SPARE
 
 _VERSIONS = "an etcd starts from data that it understands"
 _ROOM = "a copy leaves the node's disk room"
-DEFAULT_QUOTA = 2 * 1024**3
-"""Bytes: etcd's own, where no argument says otherwise."""
 _FREE = 'until [ -d "$1" ]; do set -- "${1%/*}/"; set -- "${1%/}"; done; df --output=avail -B1 "$1" | tail -n 1'
 """DIRECTORY: of the file system that it is on, or will be."""
 

@@ -27,9 +27,9 @@ from autarky.phases.etcd_joining import JOIN_SECONDS, addresses_of, admitted, pr
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.recovery.letting import let_start
 from autarky.phases.recovery.reading import identity_of
-from autarky.phases.recovery.state import OF_FORMER, Recovery, nodes_of, on_host, seat_of
+from autarky.phases.recovery.state import OF_FORMER, Recovery, is_fenced, nodes_of, on_host, seat_of
 from autarky.phases.recovery.versions import ask_for_what_runs
-from autarky.ports import SHORT, Progress
+from autarky.ports import Progress
 from autarky.render.crds import API_VERSION
 
 _MOVE_SECONDS = 60.0
@@ -152,8 +152,7 @@ class ReturnMembers:
 async def _unfence(context: Context, node: Node) -> None:
     """Its former static pod stays away. Without a fence a change is one of the new member, which goes on."""
     host = context.host(node)
-    is_fenced = await host.read(places.ETCD_FENCE, most=SHORT) is not None
-    await host.remove(OF_FORMER if is_fenced else [places.ETCD_FENCED])
+    await host.remove(OF_FORMER if await is_fenced(host) else [places.ETCD_FENCED])
 
 
 async def _is_hosted(context: Context) -> bool:

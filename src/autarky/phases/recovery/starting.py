@@ -38,6 +38,7 @@ from autarky.phases.recovery.state import (
     Recovery,
     began_in,
     fence_in,
+    is_fenced,
     nodes_of,
     on_host,
     seat_of,
@@ -45,7 +46,7 @@ from autarky.phases.recovery.state import (
 )
 from autarky.phases.recovery.versions import seat_pod
 from autarky.phases.start import start_kubelet, wait_for_api
-from autarky.ports import SHORT, Host, Progress
+from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 
 STARTS_SECONDS = 120.0
@@ -131,8 +132,7 @@ class StartEtcd:
 async def _forget_former(host: Host) -> None:
     """With a note of the former data's cluster the seat would leave its own etcd at a boot; with one of what its agent
     was changing of the former member, that would go on. Without a fence a change is one of the new member."""
-    is_fenced = await host.read(places.ETCD_FENCE, most=SHORT) is not None
-    await host.remove([places.ETCD_CLUSTER, *([places.ETCD_CHANGE] if is_fenced else [])])
+    await host.remove([places.ETCD_CLUSTER, *([places.ETCD_CHANGE] if await is_fenced(host) else [])])
 
 
 async def _restart_control_plane(context: Context, node: Node) -> None:

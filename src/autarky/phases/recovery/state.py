@@ -302,6 +302,11 @@ async def fence_on(host: Host, placed: Iterable[str] = ()) -> Fence | None:
     return None
 
 
+async def is_fenced(host: Host) -> bool:
+    """By whichever recovery, also by a fence that cannot be understood."""
+    return await host.read(places.ETCD_FENCE, most=SHORT) is not None
+
+
 def fence_in(work: str) -> str:
     """A copy of it, beside the data of the new etcd."""
     return f"{work}/fence.json"

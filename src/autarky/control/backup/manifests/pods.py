@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from autarky import places
 from autarky.control.backup.decide.written_by import excerpt
 from autarky.control.common.shapes import within
-from autarky.control.etcd.decide.template import QUOTA
+from autarky.control.etcd.decide.template import DEFAULT_QUOTA, QUOTA
 from autarky.model.components import ETCD, NAME_LABEL
 from autarky.render import pods
 from autarky.render.cluster_record import CONFIG_MAP
@@ -40,8 +40,6 @@ _TRIAL = 2
 """Times etcd's quota, for the etcd that tries the snapshot in the same pod. It has some 200 bytes of memory for each
 key, of which Go may hold twice as much: where key and value have 200 bytes, that is this. Those of Kubernetes are
 larger."""
-_DEFAULT_QUOTA = 2 * 1024**3
-"""etcd's own, in bytes. A database that is larger than a lower one was there before."""
 
 
 def name(uid: str, verb: str, attempt: int) -> str:
@@ -123,7 +121,7 @@ def pod(
 
 
 def _most_memory(plane: Object | None) -> int:
-    """In bytes."""
+    """In bytes. A database that is larger than a quota below the default was there before."""
     said = (within(plane, "spec", "etcd", "quotaBytes"), within(plane, "spec", "componentArguments", ETCD, QUOTA))
     quotas = [int(one) for one in map(str, said) if re.fullmatch("[0-9]{1,15}", one)]
-    return _PROGRAM_BYTES + _TRIAL * max([_DEFAULT_QUOTA, *quotas])
+    return _PROGRAM_BYTES + _TRIAL * max([DEFAULT_QUOTA, *quotas])

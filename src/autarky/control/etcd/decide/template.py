@@ -26,6 +26,8 @@ Object = dict[str, Any]
 Numbers = tuple[int, int, int]
 """A version: (3, 6, 16)."""
 QUOTA = "quota-backend-bytes"
+DEFAULT_QUOTA = 2 * 1024**3
+"""Bytes: etcd's own, where no argument says otherwise."""
 FROM_3_5, FROM_3_6 = (3, 5, 26), (3, 6, 11)
 """The oldest patches from which upstream allows the next minor (etcd.io: upgrade to 3.6, to 3.7)."""
 
