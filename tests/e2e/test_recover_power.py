@@ -1,4 +1,5 @@
-"""A new machine loses its power after single writes of a recovery from a backup: the same command ends it."""
+"""A machine loses its power after single writes of a recovery, from a backup on a new machine or from the disk that is
+left: the same command ends it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from cuts_of_etcd import TIMEOUT, Share, cut_after_writes_of, of_kinds, share, shown
 from harness import Show, TestCluster, one_node
+from power import Client, Writer
 from recoveries import SPACE, Keys, backed_up, members_agree, nothing_is_left_over, write, written
 
 __all__ = ["share"]
@@ -51,3 +53,29 @@ def test_a_recovery_on_a_new_machine_is_ended_by_the_same_command(
 
     cuts = cut_after_writes_of(cluster, argv, share, prepare=prepare, again=lambda: cluster.autarky(*argv), check=check)
     shown(show, "a recovery on a new machine", cuts)
+
+
+@of_kinds(KINDS, one_of=12, most=2)
+def test_a_recovery_from_the_disk_that_is_left_is_ended_by_the_same_command(
+    cluster: TestCluster, share: Share, show: Show
+) -> None:
+    """Its etcd hangs, as one does that waits for members whose machines are gone."""
+    argv = ["recover", "--from-data", "n1", "-f", str(cluster.file), "--yes", "-o", "plain"]
+    writer = Writer(Client(cluster))
+
+    def prepare() -> None:
+        before = len(writer.acknowledged)
+        with writer.writing():
+            cluster.wait("it acknowledges", lambda: len(writer.acknowledged) > before + 20, seconds=60)
+            cluster.announce()
+            cluster.shell("n1", "pkill -x -STOP etcd")
+
+    def check() -> None:
+        cluster.wait("the API answers", Client(cluster).answers, seconds=240)
+        assert writer.lost() == set()
+        members_agree(cluster, ["n1"])
+        nothing_is_left_over(cluster, "n1")
+        cluster.wait("all is healthy", lambda: cluster.status()["healthy"], seconds=180)
+
+    cuts = cut_after_writes_of(cluster, argv, share, prepare=prepare, again=lambda: cluster.autarky(*argv), check=check)
+    shown(show, "a recovery from a disk", cuts)
