@@ -6,11 +6,12 @@ kind, others each time (the seed is printed). Where a pass has had none that is 
 drawn for the next. What is written when all is over is followed by no cut, and stops nobody: whoever wants cuts in that
 work as well says so with an `over` that includes it.
 
-With AUTARKY_EVERY_WRITE=1 a case takes all of them, which is a matter of hours: a kind has from twenty to a hundred,
-and each cut takes from one minute (a restore) to five (a move), as does the last pass, which has none. So
-AUTARKY_EVERY_WRITE=2/12 takes the second of twelve parts: by its name a write belongs to the same part in each run, so
-the runs of 1/12 to 12/12 have cut after every write. Each says how many writes of its kind there are
-(--log-cli-level=INFO): choose so many parts that one takes ten minutes at most.
+With AUTARKY_EVERY_WRITE=1 a case takes all of them, from twenty to a hundred of a kind. They come in chains: what goes
+on after a cut is cut again, after the next write that none has come after yet, and what is to be seen is seen at the
+end of each chain. So a cut takes as long as its boot and what is left up to the next write, not a complete pass.
+AUTARKY_EVERY_WRITE=2/3 takes the second of three parts: by its name a write belongs to the same part in each run, so
+the runs of 1/3 to 3/3 have cut after every write. Each says how many writes of its kind there are
+(--log-cli-level=INFO).
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ _HELD = ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
 
 @dataclass(frozen=True)
 class Share:
-    """writes: a regular expression for the begins of their names. most: cuts of a case, where not all are wanted."""
+    """writes: a regular expression for the begins of their names. most: cuts of a case, where not all are wanted.
+    in_chains: whether what goes on after a cut is cut again."""
 
     writes: str
     draw: Draw
     most: int
+    in_chains: bool = False
 
     def again(self, passed: Collection[str]) -> Share | None:
         """After a pass in which none of its writes was drawn; None where none was made that could be drawn."""
@@ -96,7 +99,8 @@ def share(request: pytest.FixtureRequest, seed: str) -> Share:
 
 def share_of(writes: str, seed: str, *, one_of: int, most: int) -> Share:
     """What a run draws of these writes, or the part that was asked for."""
-    return Share(writes, draw_of(seed, one_of, (), EVERY_WRITE), 1000 if EVERY_WRITE else most)
+    draw = draw_of(seed, one_of, (), EVERY_WRITE)
+    return Share(writes, draw, 1000 if EVERY_WRITE else most, in_chains=EVERY_WRITE is not None)
 
 
 def any_write(seed: str, *, one_of: int) -> Share:
@@ -132,10 +136,16 @@ def _init_process(cluster: TestCluster, node: str) -> int:
 
 
 def cut_in_command(
-    cluster: TestCluster, argv: Sequence[str], share: Share, taken: Iterable[str], hosts: Sequence[str] = ("n1",)
+    cluster: TestCluster,
+    argv: Sequence[str],
+    share: Share,
+    taken: Iterable[str],
+    hosts: Sequence[str] = ("n1",),
+    *,
+    refused: Callable[[], object] | None = None,
 ) -> Traced:
     """Start the command, and cut the power of these hosts after one of its writes; where it had none that is drawn it
-    has ended well."""
+    has ended well, or what is done where it was `refused` has."""
     with tempfile.TemporaryFile("w+") as said:
         command = subprocess.Popen(
             [*_HELD, *COMMAND, *argv],
@@ -157,6 +167,9 @@ def cut_in_command(
         finally:
             _kill_with_children(command.pid)
             status = command.wait()
+        if found.cut_after is None and status and refused is not None:
+            refused()
+            return found
         said.seek(0)
         assert found.cut_after is not None or status == 0, said.read()[-4000:]
         return found
@@ -188,8 +201,9 @@ def cut_after_writes_of(
     passes = 0
     while len(cuts) < share.most:
         prepare()
+        taken = [write for _, _, write in cuts]
         with during():
-            found = cut_in_command(cluster, argv, share, [write for _, _, write in cuts], hosts)
+            found = cut_in_command(cluster, argv, share, taken, hosts)
         if found.cut_after is None:
             check()
             passes += 1
@@ -198,12 +212,18 @@ def cut_after_writes_of(
                 break
             share = redrawn(share, found, passes)
             continue
-        began = time.monotonic()
-        cluster.autarky("lab", "start", "--lab", cluster.name, *hosts, "-o", "plain")
-        on = time.monotonic() - began
-        again()
+        cut_after: str | None = found.cut_after
+        while cut_after is not None:
+            before, began, taken = cut_after, time.monotonic(), [*taken, cut_after]
+            cluster.autarky("lab", "start", "--lab", cluster.name, *hosts, "-o", "plain")
+            on = time.monotonic() - began
+            if share.in_chains:
+                cut_after = cut_in_command(cluster, argv, share, taken, hosts, refused=again).cut_after
+            else:
+                again()
+                cut_after = None
+            cuts.append((on, time.monotonic() - began, before))
         cluster.announcements_end()
-        cuts.append((on, time.monotonic() - began, found.cut_after))
         check()
     return cuts
 
@@ -241,16 +261,8 @@ def cut_after_writes_of_agents(
         taken = [write for _, _, write in cuts]
         with _stopped_after_write(cluster, node, 0, share, taken) as found, writer.writing():
             begin()
-            cluster.wait(
-                "a write was made, or all is done",
-                lambda found=found: found.cut_after is not None or over(),
-                seconds=seconds,
-                pause=0.5,
-            )
-            cut_after = found.cut_after  # once: the next write may be drawn at any moment, and is too late
-            if cut_after is not None:
-                cluster.announce()
-                cluster.autarky("lab", "cut", "--lab", cluster.name, node)
+            _until_made_or(over, cluster, found, seconds)
+            cut_after = _cut_if_made(cluster, node, found)
         if cut_after is None:
             check()
             passes += 1
@@ -260,16 +272,34 @@ def cut_after_writes_of_agents(
             share = redrawn(share, found, passes)
             continue
         assert len(writer.acknowledged) > acknowledged, "nothing was written that could be lost"
-        began = time.monotonic()
-        cluster.autarky("lab", "start", "--lab", cluster.name, node, "-o", "plain")
-        cluster.wait("the API answers", Client(cluster).answers, seconds=RETURN_SECONDS)
-        answers = time.monotonic() - began
-        with writer.writing():
-            cluster.wait("what was interrupted is over", over, seconds=seconds, pause=0.5)
+        while cut_after is not None:
+            before, began, taken = cut_after, time.monotonic(), [*taken, cut_after]
+            cluster.autarky("lab", "start", "--lab", cluster.name, node, "-o", "plain")
+            more = _stopped_after_write(cluster, node, 0, share, taken) if share.in_chains else nullcontext(Traced())
+            with more as found:
+                _until_made_or(Client(cluster).answers, cluster, found, RETURN_SECONDS)
+                answers = time.monotonic()
+                with writer.writing():
+                    _until_made_or(over, cluster, found, seconds)
+                    cut_after = _cut_if_made(cluster, node, found)
+            cuts.append((answers - began, time.monotonic() - began, before))
         cluster.announcements_end()
-        cuts.append((answers, time.monotonic() - began, cut_after))
         check()
     return cuts
+
+
+def _until_made_or(over: Callable[[], object], cluster: TestCluster, found: Traced, seconds: float) -> None:
+    what = "a write was made, or what was begun is over"
+    cluster.wait(what, lambda: found.cut_after is not None or over(), seconds=seconds, pause=0.5)
+
+
+def _cut_if_made(cluster: TestCluster, node: str, found: Traced) -> str | None:
+    """The write. One that is made later is too late, at whatever moment it is drawn."""
+    cut_after = found.cut_after
+    if cut_after is not None:
+        cluster.announce()
+        cluster.autarky("lab", "cut", "--lab", cluster.name, node)
+    return cut_after
 
 
 def shown(show: Show, what: str, cuts: list[tuple[float, float, str]]) -> None:
