@@ -16,6 +16,7 @@ from e2e import parts
 from e2e.parts import Draw
 
 EARLY, LATE = "create /var/lib/etcd/member", "rename /var/lib/autarky/state/etcd-members.json"
+BETWEEN = "fsync /var/lib/etcd/member"
 
 
 @pytest.fixture
@@ -37,7 +38,9 @@ class World:
     """What was done to the node."""
     acknowledged: list[int] = field(default_factory=list)
     over: bool = False
+    as_the_writer_begins: Callable[[], None] = lambda: None
     as_the_writer_ends: Callable[[], None] = lambda: None
+    in_chains: bool = False
     _traced: Any = None
     _taken: list[str] = field(default_factory=list)
 
@@ -55,7 +58,7 @@ class World:
     def stopped_after_write(
         self, _cluster: object, _node: str, _command: int, share: Any, taken: list[str]
     ) -> Iterator[Any]:
-        self.draw, self._taken, self._traced = share.draw, taken, self.module.Traced()
+        self.draw, self._taken, self._traced = share.draw, list(taken), self.module.Traced()
         try:
             yield self._traced
         finally:
@@ -77,6 +80,7 @@ class World:
     @contextmanager
     def writing(self) -> Iterator[None]:
         self.acknowledged.append(len(self.acknowledged))
+        self.as_the_writer_begins()
         yield
         self.as_the_writer_ends()
 
@@ -84,7 +88,7 @@ class World:
         """After which writes."""
         made = self.module.cut_after_writes_of_agents(
             self,
-            self.module.Share("", self.draw, 1),
+            self.module.Share("", self.draw, 1000 if self.in_chains else 1, self.in_chains),
             node="n1",
             begin=begin,
             over=lambda: self.over,
@@ -145,3 +149,25 @@ def test_a_write_after_the_last_look_is_not_taken_for_a_cut(world: World) -> Non
 
     assert world.cuts(begin, lambda: None) == [LATE]
     assert (passes, world.said) == (2, ["cut", "start"])
+
+
+def test_in_a_chain_what_goes_on_is_cut_again_until_a_pass_has_no_write_that_was_not(world: World) -> None:
+    """And its outcome is judged at the end of a chain: after the last cut, and where a pass had none."""
+    world.draw, world.in_chains = Draw("", 1, ()), True
+    left, checked = list[str](), list[int]()
+
+    def begin() -> None:
+        left.extend([EARLY, BETWEEN, LATE])
+        go_on()
+
+    def go_on() -> None:
+        """It makes one write after the other, and stands still after one that is drawn."""
+        while left and (world._traced is None or world._traced.cut_after is None):
+            world.writes(left.pop(0))
+        world.over = not left
+
+    world.as_the_writer_begins = go_on
+
+    assert world.cuts(begin, lambda: checked.append(len(world.said))) == [EARLY, BETWEEN, LATE]
+    assert world.said == ["cut", "start"] * 3
+    assert checked == [6, 6]
