@@ -337,12 +337,12 @@ class FakeHost:
         return _said("\n".join(self._of_links(script, paths)))
 
     def _of_links(self, script: str, paths: list[str]) -> list[str]:
+        if "sha256sum" in script:
+            return [f"{path} {version}" for path in paths if (version := self._etcds_version(path))]
         if "readlink -f" in script:
             return list(map(self._canonical, paths))
         if "[ -L" in script:
             return [self.links.get(path, "-" if self.disk.file(path) is None else "+") for path in paths]
-        if "sha256sum" in script:
-            return [f"{path} {version}" for path in paths if (version := self._etcds_version(path))]
         with_path = 'printf "%s %s' in script
         targets = [self.links.get(self.disk.place(path), "-") for path in paths]
         return [f"{path} " * with_path + target for path, target in zip(paths, targets, strict=True)]
@@ -355,8 +355,8 @@ class FakeHost:
 
     def _etcds_version(self, path: str) -> str:
         """What an intact program says in its first line."""
-        target, program = self.links.get(self.disk.place(path)), self.disk.file(path)
-        if target is None or program is None or target[-16:] != sha256(program[0]).hexdigest()[:16]:
+        target, program = self._canonical(path), self.disk.file(path)
+        if program is None or target.rpartition("-")[2] != sha256(program[0]).hexdigest()[:16]:
             return ""
         said = re.search(rb"ersion: ([0-9.]*)", program[0])
         return said[1].decode() if said is not None else ""

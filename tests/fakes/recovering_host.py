@@ -4,7 +4,7 @@
 Contract: the steps of `recover.sh` change what they change on a real host (test_recover_script.py in
 tests/unit/phases/recovery, tests/contract/etcd/test_log_of_a_member.py), and so do fencing and releasing
 (tests/unit/control/slots/test_standby_etcd.py). A member runs where there is a static pod and data; a cluster answers
-where a majority of its voters run. A database is JSON: the revision, and the keys.
+where a majority of its voters run. A database is JSON: the revision, the keys, and which etcd has led it alone.
 
 `cut` makes the n-th act on any host (from 0) fail: see Cut. Looks are no acts. `acts` has all of them.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -105,7 +106,7 @@ class RecoveringEtcd:
         for name, host in self.hosts.items():
             if host.off:
                 continue
-            host.process = host.process or bool(host.pods)
+            host.process = host.process or host.starts
             found = host.identity()
             if host.pods and found is None:
                 self._first_start(name, host)
@@ -176,12 +177,21 @@ class RecoveringHost(FakeHost):
     dialled: frozenset[str] = frozenset()
     """What its API servers use as etcd, where a command asks that."""
     restarted: list[str] = field(default_factory=list)
+    made_with: str = ""
+    """The version of the etcd of the last step; empty where it says none."""
 
     # --- for tests ---
 
     @property
     def pods(self) -> list[bytes]:
         return [content for path, (content, _) in sorted(self.files.items()) if path.startswith(f"{MANIFESTS}/etcd-")]
+
+    @property
+    def starts(self) -> bool:
+        """Whether a kubelet gets a member to run: an older minor than has written its data does not."""
+        database = self.files.get(f"{ETCD_DATA}/{DATABASE}")
+        wrote = "" if database is None else json.loads(database[0]).get("etcd", "")
+        return bool(self.pods) and (not wrote or _minor_of_pod(self.pods[-1]) >= _minor(wrote))
 
     @property
     def runs(self) -> int | None:
@@ -285,6 +295,9 @@ class RecoveringHost(FakeHost):
         match argv:
             case ["bash", "-c", looking.SCRIPT, "look", "dialled"]:
                 return _said("\n".join(sorted(self.dialled)))
+            case ["bash", "-c", state.SCRIPT, "recover", "with", etcd, etcdutl, step, *arguments]:
+                assert {etcd, etcdutl} <= self.files.keys(), "programs that are not there"
+                done = self._step(step, arguments, stdin, etcd)
             case ["bash", "-c", state.SCRIPT, "recover", step, *arguments]:
                 done = self._step(step, arguments, stdin)
             case ["bash", "-c", script, "bash", *directories] if "kill -KILL" in script:
@@ -311,7 +324,7 @@ class RecoveringHost(FakeHost):
         if ETCD_FENCE in self.files and ETCD_FENCED in self.files:
             name = json.loads(self.files[ETCD_FENCED][0])["metadata"]["name"]
             self.files[f"{MANIFESTS}/{name}.json"] = self.files[ETCD_FENCED]
-            self.process = True
+            self.process = self.starts
         for path in (ETCD_FENCE, ETCD_FENCED):
             self.files.pop(path, None)
         return _said()
@@ -329,7 +342,7 @@ class RecoveringHost(FakeHost):
         if not self.process:
             return Completed(0 if beside else 1, b"", "")
         self._act("kill etcd")
-        self.process = bool(self.pods)
+        self.process = self.starts
         return _said()
 
     def _remove_all(self, directories: Sequence[str]) -> Completed:
@@ -343,7 +356,9 @@ class RecoveringHost(FakeHost):
 
     # --- recover.sh ---
 
-    def _step(self, step: str, arguments: Sequence[str], stdin: bytes) -> Completed:
+    def _step(self, step: str, arguments: Sequence[str], stdin: bytes, etcd: str = f"{places.BIN}/etcd") -> Completed:
+        """etcd: the program that it uses."""
+        self.made_with = self._etcds_version(etcd)
         if step in self.fails:
             if step not in LOOKS:
                 self._act(step)
@@ -419,7 +434,9 @@ class RecoveringHost(FakeHost):
             ids = sorted(former_of(former) | known)
             keys = {**found["keys"], FORMER: json.dumps([f"{one:x}" for one in ids])}
             found = {**found, "keys": keys, "revision": found["revision"] + 1}
-            self.files[f"{work}/old/{DATABASE}"] = (json.dumps(found).encode(), 0o600)
+        if self.made_with:
+            found = {**found, "etcd": self.made_with}
+        self.files[f"{work}/old/{DATABASE}"] = (json.dumps(found).encode(), 0o600)
         return _said(*filter(None, [found["keys"].get(FORMER)]), str(found["revision"]))
 
     def _make_step(self, arguments: Sequence[str], stdin: bytes) -> Completed:
@@ -444,7 +461,7 @@ class RecoveringHost(FakeHost):
             assert (self.pods, self.process) == ([], False), "a member runs on what is moved away"
             self.rename(f"{data}/member", f"{noted}/member")
             self.rename(f"{work}/new/member", f"{data}/member")
-        return _said(noted)
+        return _said(noted) if self._below(f"{noted}/member") else _said()
 
     def _aside_step(self, arguments: Sequence[str], stdin: bytes) -> Completed:
         data, kept = arguments
@@ -554,6 +571,16 @@ class RecoveringHost(FakeHost):
 
 def _said(*lines: str) -> Completed:
     return Completed(0, "\n".join(lines).encode(), "")
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))
+
+
+def _minor_of_pod(pod: bytes) -> tuple[int, ...]:
+    """Of its image; of one that an agent has written, any."""
+    found = re.search(rb'"image": *"[^"]*:([0-9]+\.[0-9]+)\.', pod)
+    return (99,) if found is None else _minor(found[1].decode())
 
 
 def _json(found: object) -> Completed:

@@ -106,12 +106,14 @@ async def _looked(found: Cluster, recovery: Recovery) -> tuple[str | None, list[
     to be said of it.) Raises what would refuse it."""
     from autarky.cli.wiring import build_context
     from autarky.engine.phase import Warn
+    from autarky.phases.recovery.decrypting import JudgeEncryption
     from autarky.phases.recovery.judging import JudgeVersions
     from autarky.phases.recovery.looking import LookForData
 
     context = build_context(found)
     try:
         said = [*await LookForData(recovery).plan(context), *await JudgeVersions(recovery).plan(context)]
+        said += await JudgeEncryption(recovery).plan(context)
     finally:
         await context.close()
     recovered = recovery.found[recovery.seat].recovered
@@ -125,9 +127,12 @@ async def _restore(
     from autarky.cli import backup_files
     from autarky.cli.recovery import recover
     from autarky.phases.recovery.comparing import TellLoss, read_keys
+    from autarky.phases.recovery.decrypting import readers_by
     from autarky.phases.recovery.state import FromSnapshot, Recovery
+    from autarky.upkeep.backup import encryption_in, says_encryption
 
     then: dict[str, Written] = {}
+    files: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory(prefix="autarky-restore-") as scratch:
         snapshot = Path(scratch, "snapshot.db")
         async with operation("open the backup", output) as progress:
@@ -140,11 +145,13 @@ async def _restore(
                 judge=lambda said: _refuse_unfit(said, found),
                 ca=lambda _: backup_files.known_ca(found.name),
                 listing=lambda keys: then.update(read_keys(keys.read_bytes())),
+                files=files,
             )
         name = f"{archive.name}, made {contents.made}"
         size, said = snapshot.stat().st_size, contents.etcd
         members, alarms, wrote = tuple(said.members), tuple(said.alarms), contents.kubernetes
-        source = FromSnapshot(snapshot, name, size, said.revision, node, said.version, members, wrote, alarms)
+        reads = readers_by(encryption_in(files)) if says_encryption(files) else None
+        source = FromSnapshot(snapshot, name, size, said.revision, node, said.version, members, wrote, alarms, reads)
         recovery = Recovery(source)
         tell = TellLoss(recovery, lambda: then)
         await recover("restore", found, recovery, output, dry_run=dry_run, after_look=tell, then=lambda: then)

@@ -26,6 +26,7 @@ from autarky.phases.records import (
     refuse_old_defaults,
     refuse_old_file,
 )
+from autarky.phases.recovery.unfinished import refuse_unfinished
 from autarky.ports import Progress
 
 
@@ -44,6 +45,8 @@ class CheckFile:
         refuse_old_defaults(context)
         if not context.moves_etcd:
             await refuse_under_way(context)
+        if context.upgrades:  # `recover` itself goes on with what it has begun
+            await refuse_unfinished(context)
         await etcd_asked.refuse_impossible(context)
         context.file_waits = not context.all_seen
         return [*kept_file.changes(context, all_seen=context.all_seen), *_missed_defaults(context)]

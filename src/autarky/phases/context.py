@@ -76,7 +76,8 @@ class Context:
     upgrade_from: Version | None = None
     """What the control plane has, where it is to be upgraded to the version of `cluster`."""
     encryption: str = field(default="", repr=False)
-    """The encryption configuration of a backup, for the first API server of a recovery; empty: there is none."""
+    """The encryption configuration of a backup, for the first API server of a recovery, also of one that was cut;
+    empty: there is none."""
     soaks: str = ""
     """How the control plane was left, where its new version emulates the minor before it for a while: a sentence."""
     payload: Payload | None = None

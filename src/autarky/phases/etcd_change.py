@@ -152,10 +152,12 @@ async def _plan(context: Context, node: Node) -> _Plan | None:
     if await host.read(places.ETCD_FENCE) is not None or await _agent_changes_it(host):
         return None
     present, kept = await static_pods(host), await host.read(FORMER)
-    former = manifest_of(kept) or next(filter(None, map(manifest_of, present.values())), None)
-    if former is None:
+    in_place, former = next(filter(None, map(manifest_of, present.values())), None), manifest_of(kept)
+    there = in_place or former
+    if there is None:
         return None
-    wanted = wanted_member(context, node, former)
+    # Its version is that of the pod in place: the data may be of it by now, and a former one not start from that.
+    wanted, former = wanted_member(context, node, there), former or there
     plan = _Plan(node, present, former, wanted, under_way=kept is not None)
     return None if plan.is_written and not plan.under_way else plan
 

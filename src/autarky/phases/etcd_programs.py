@@ -20,9 +20,9 @@ from autarky.render.node import ETCD_TOOLS
 # Each says "etcd Version: 3.7.3" or "etcdctl version: 3.7.3" in its first line.
 _SAY_VERSIONS = """\
 for p; do
-	t=$(readlink "$p") && s=$(sha256sum < "$p") || continue
+	t=$(readlink -f "$p") && s=$(sha256sum < "$p") || continue
 	[ "${t##*-}" = "$(printf %.16s "$s")" ] || continue
-	case ${p##*/} in etcd) v=$("$p" --version) ;; *) v=$("$p" version) ;; esac || continue
+	case ${p##*/} in etcd | etcd-*) v=$("$p" --version) ;; *) v=$("$p" version) ;; esac || continue
 	v=${v#*ersion: }
 	printf '%s %s\\n' "$p" "${v%%[!0-9.]*}"
 done
@@ -30,7 +30,8 @@ done
 
 
 async def versions(host: Host, paths: Sequence[str]) -> dict[str, Version]:
-    """Path → its version; see the module's contract for those that have none."""
+    """Path → its version; see the module's contract for those that have none. A path may be a link, or the name under
+    which autarky has put the program there."""
     said = await host.run(["sh", "-c", _SAY_VERSIONS, "sh", *paths], check=False)
     found = {}
     for line in said.text.splitlines():

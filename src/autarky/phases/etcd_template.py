@@ -100,10 +100,17 @@ def _fix(live: Object, wanted: Object) -> str:
 
 
 def _refuse_refused(plane: Object) -> None:
+    if (why := refusal(plane)) is not None:
+        raise UserError(f"etcd runs as before: {why}", fix=FIX)
+
+
+def refusal(plane: Object) -> str | None:
+    """Why the operator does not follow what this ControlPlane asks for; None where it has not said so."""
     for condition in (plane.get("status") or {}).get("conditions") or []:
         seen = condition.get("observedGeneration", 0) >= plane["metadata"].get("generation", 0)
         if seen and condition.get("reason") == "EtcdTemplateRefused":
-            raise UserError(f"etcd runs as before: {condition.get('message', '')}", fix=FIX)
+            return str(condition.get("message", ""))
+    return None
 
 
 async def _members_away(context: Context) -> list[str]:

@@ -26,6 +26,7 @@ from autarky.phases.records import (
     refuse_old_defaults,
     refuse_old_file,
 )
+from autarky.phases.standbys import recovered_encryption
 from autarky.phases.version_check import settle_version
 from autarky.ports import SHORT, Host, Progress
 from autarky.render import cluster_record
@@ -192,6 +193,9 @@ async def _look_at(context: Context, node: Node, host: Host) -> None:
     record = cluster_record.read(await host.read(places.CLUSTER_RECORD)) if node.control_plane else None
     if record is not None:  # a worker's would be its own claim
         context.records[node.name] = record
+    if node.control_plane:
+        encryption = await recovered_encryption(host)
+        context.encryption = context.encryption or encryption
     if said.cluster is None:
         return  # its marker is damaged: what the others remember of the node counts
     context.memories[node.name] = Memory()

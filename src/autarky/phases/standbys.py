@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 
 from autarky import places
 from autarky.control.agents.manifests.node_agent import STANDBY_POD
+from autarky.control.api_server.manifests import ENCRYPTION_FILE
 from autarky.control.checkpoint.manifests import is_checkpoint
 from autarky.control.slots import manifests as standby
 from autarky.engine.phase import Warn
@@ -26,6 +27,7 @@ from autarky.phases.version_check import live_operator
 from autarky.ports import Host
 
 _NONE = "-"
+_ENCRYPTION = f"{places.STANDBY}/{API_SERVER}/current/files/{ENCRYPTION_FILE}"
 
 
 def wanted_revisions(context: Context, node: Node) -> list[standby.Revision]:
@@ -73,6 +75,13 @@ async def _others(host: Host, revisions: Sequence[standby.Revision]) -> list[tup
     script = f'for p; do readlink "$p" 2>/dev/null || echo {_NONE}; done'
     current = (await host.run(["sh", "-c", script, "sh", *paths])).text.splitlines()
     return [(r, name) for r, name in zip(revisions, current, strict=True) if r.name != name]
+
+
+async def recovered_encryption(host: Host) -> str:
+    """What a recovery that was cut has given the API server of this host to read with; empty: nothing. Whatever `up`
+    puts there next has to read with it as well, until the node has an agent: that makes standbys of the hosted one."""
+    content = await host.read(_ENCRYPTION)
+    return "" if content is None or await cares_for_its_slots(host) else content.decode(errors="replace")
 
 
 async def put_revision(host: Host, revision: standby.Revision) -> None:

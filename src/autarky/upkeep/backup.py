@@ -285,6 +285,11 @@ def encryption_in(files: Mapping[str, bytes]) -> Encryption | None:
     return encryption_of(files.get(_STANDBY), on_node)
 
 
+def says_encryption(files: Mapping[str, bytes]) -> bool:
+    """Whether an archive with these files says that at all."""
+    return _STANDBY in files
+
+
 def lacking_in(parts: Iterable[Part]) -> str:
     """What a recovery from this archive would need besides, a sentence; empty: nothing."""
     return lacking(encryption_in({part.name: part.content for part in parts if isinstance(part.content, bytes)}))

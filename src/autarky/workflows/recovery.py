@@ -10,6 +10,7 @@ from autarky.phases.context import Context
 from autarky.phases.recovery.abandoning import AbandonRecovery
 from autarky.phases.recovery.again import AwaitQuorum, ReadLogsAgain
 from autarky.phases.recovery.asking_again import AskAgain
+from autarky.phases.recovery.decrypting import JudgeEncryption
 from autarky.phases.recovery.fencing import FenceEtcd
 from autarky.phases.recovery.joining import ReturnMembers
 from autarky.phases.recovery.judging import JudgeVersions
@@ -39,6 +40,7 @@ def phases(
     return (
         LookForData(recovery),
         JudgeVersions(recovery),
+        JudgeEncryption(recovery),
         *([] if after_look is None else [after_look]),
         *first,
         StartEtcd(recovery),

@@ -230,9 +230,9 @@ class Steps:
         arguments = (self.work, "n3", url, "demo-abc", bump, snapshot, "--skip-hash-check")
         return self.run("make", *arguments, status=status)
 
-    def place(self, kept: str = "kept.1") -> Path:
-        [line] = self.run("place", self.data, self.work, kept)
-        return Path(line)
+    def place(self, kept: str = "kept.1") -> list[Path]:
+        """Where the old data is; empty where there was none."""
+        return [Path(line) for line in self.run("place", self.data, self.work, kept)]
 
     def served(self, member: Member) -> Served:
         """By an etcd that is started from the data as it is."""
@@ -300,7 +300,7 @@ def test_with_the_record_nothing_that_was_acknowledged_is_lost_and_a_new_etcd_ha
     member = a_member("n3")
     steps.make(member.peer, BUMP)
     assert steps.run("made", steps.data) == ["made abc"]
-    kept = steps.place()
+    [kept] = steps.place()
     assert steps.run("made", steps.data) == ["placed abc"]
     assert (steps.data / "member/peer-ca.crt").read_bytes() == steps.lost.ca.read_bytes()
     assert (steps.data / "member").stat().st_mode & 0o777 == 0o700
@@ -411,7 +411,7 @@ def test_the_same_is_made_of_a_snapshot(lost: Lost, tmp_path: Path) -> None:
     shutil.copy(lost.snapshot, steps.work / "snapshot.db")
     member = a_member("n3")
     steps.run("make", steps.work, "n3", member.peer, "demo-abc", 1000, "snapshot.db")
-    steps.place()
+    assert steps.place() == []
     found = steps.served(member)
     assert found.keys == all_of(EARLY, LATE)
     assert found.revision == lost.revision - WRITES + 1000

@@ -246,6 +246,8 @@ async def test_etcds_programs_are_of_the_version_that_they_say_while_they_are_in
     await host.write_files([File(plain, programs[0][1].content, 0o755)])
     seen = await etcd_programs.versions(host, [new, newer, odd, damaged, plain, f"{HERE}/bin/absent"])
     assert seen == {new: Version(3, 7, 3), newer: Version(3, 10, 0)}
+    stored = [file.path for _, file in programs]
+    assert await etcd_programs.versions(host, stored) == {stored[0]: Version(3, 7, 3), stored[1]: Version(3, 10, 0)}
 
 
 async def test_a_unit_is_active_from_its_start_to_its_stop(host):

@@ -73,6 +73,34 @@ def test_what_it_raises_is_said(tmp_path: Path, monkeypatch) -> None:
     assert said(Directory(tmp_path), fails, monkeypatch, tmp_path) == {"error": "there is no room"}
 
 
+class PanicError(BaseException):
+    """What a library in Rust raises that has failed: it is no Exception."""
+
+
+@pytest.mark.parametrize("failure", [PanicError, SystemExit, StopIteration, asyncio.CancelledError])
+async def test_whatever_ends_the_work_in_its_thread_ends_the_wait_for_it(
+    tmp_path: Path, failure: type[BaseException]
+) -> None:
+    """Nobody would ever say how it has ended, and no other backup begin for hours."""
+
+    def fails(_: object) -> None:
+        raise failure("index out of range")
+
+    with pytest.raises(RuntimeError, match=f"{failure.__name__}: index out of range"):
+        await asyncio.wait_for(dealing.deal(Directory(tmp_path), fails), 10)
+
+
+def test_a_panic_of_its_library_is_said(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 0.2)
+
+    def fails(target: pace.Paced) -> None:
+        with target.asked():
+            raise PanicError("index out of range")
+
+    found = said(Directory(tmp_path), fails, monkeypatch, tmp_path)
+    assert found["error"].endswith("PanicError: index out of range")
+
+
 def test_one_that_hangs_is_given_up_and_named(hung: Hung, tmp_path: Path, monkeypatch) -> None:
     """The thread that waits for it cannot be ended: the process was killed, and nobody knew why."""
     monkeypatch.setattr(pace, "PATIENCE_SECONDS", 0.2)

@@ -22,6 +22,7 @@ from autarky.archive.sealing import Part
 from autarky.cli import backup_files, recover, restore
 from autarky.cli.main import main
 from autarky.config import dump, loads
+from autarky.control.backup.decide.readers import Readers, lacking, sentence
 from autarky.control.cluster_file.decide.records import Record
 from autarky.errors import AutarkyError, Refused, UserError
 from autarky.etcd.snapshots import Tried, intact
@@ -38,7 +39,7 @@ from autarky.pki.keys import new_key
 from autarky.render import cluster_record
 from autarky.upkeep.backup import Marker, Snapshot, Taken, archive_of, encryption_in
 from fakes.clusters import facts_of
-from fakes.encrypting import archived
+from fakes.encrypting import CONFIGURATION, archived, on_host
 from fakes.heard_progress import HeardProgress
 from fakes.host import FakeHost
 
@@ -297,6 +298,42 @@ async def test_what_it_needs_to_read_what_is_encrypted_goes_to_the_phases(
     await recovered_by(None, sealed(beside=beside))
     assert given == [encryption_in(beside)] * 2
     assert (given[0] is not None) == bool(beside)
+
+
+def encrypting() -> dict[str, bytes]:
+    """With a key: a configuration without one is none that is known."""
+    keys = [{"name": "a", "secret": "c2VjcmV0"}]
+    rules = [{"resources": ["secrets"], "providers": [{"secretbox": {"keys": keys}}]}]
+    content = json.dumps({"resources": rules}).encode()
+    return {name: content if found == CONFIGURATION.encode() else found for name, found in archived().items()}
+
+
+@pytest.mark.parametrize(
+    ("beside", "wanted"),
+    [
+        ({}, None),
+        (encrypting(), "secretbox 'a' (secrets)"),
+        (archived(on_host("/etc/keys")), "what /etc/keys/config.yaml names (*.*)"),
+    ],
+    ids=["no standby", "a Secret", "in no backup"],
+)
+async def test_how_it_is_read_goes_to_the_phases_that_compare_that_with_the_cluster(
+    hosts: dict[str, FakeHost],
+    demo: Cluster,
+    sealed: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    beside: Mapping[str, bytes],
+    wanted: str | None,
+) -> None:
+    given: list[Readers | None] = []
+
+    async def recover_etcd(_name: str, _found: Cluster, recovery: Any, *_: object, **__: object) -> None:
+        given.append(recovery.source.readers)
+
+    monkeypatch.setattr("autarky.cli.recovery.recover", recover_etcd)
+    await restored(demo, sealed(beside=beside))
+    [found] = given
+    assert (None if found is None else sentence(lacking(found, Readers()))) == wanted
 
 
 @BOTH

@@ -280,6 +280,30 @@ async def test_a_mistake_that_is_fixed_after_the_run_was_cut_leaves_nothing_of_i
     assert FORMER not in host.files
 
 
+OTHER_IMAGE = "registry.k8s.io/etcd:3.7.3-0"
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+async def test_a_version_that_a_cut_run_has_put_in_place_stays_when_the_file_names_none_any_more(
+    running, notes, in_place
+):
+    """Its data may be of that version already, and the former one not start from it."""
+    context = await running()
+    host, node = context.machines.hosts["n2"], context.cluster.node("n2")
+    [former] = (await static_pods(host)).values()
+    await host.remove(list(await static_pods(host)))
+    other = render_node.manifest(etcd.member_pod(context.inputs(), node, image=OTHER_IMAGE))
+    if in_place:
+        await host.write_files([File(FORMER, former, 0o600), other])
+    else:
+        await host.write_files([File(FORMER, other.content, 0o600)])
+    [change] = await PHASE.plan(context)
+    assert ("whose change was interrupted" in change.sentence) == in_place
+    await PHASE.run(context, notes)
+    assert await static_pods(host) == {other.path: other.content}
+    assert FORMER not in host.files
+
+
 async def test_the_new_process_is_written_when_the_former_one_has_ended(running, notes):
     context = await running()
     given(context, GOOD)

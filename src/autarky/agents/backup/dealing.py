@@ -58,10 +58,19 @@ def _begun(work: Callable[[], _Result]) -> asyncio.Future[_Result]:
     def run() -> None:
         try:
             found = work()
-        except Exception as error:  # raised again where it is waited for
-            settle(outcome.set_exception, error)
+        except BaseException as error:  # raised again where it is waited for
+            settle(outcome.set_exception, _to_be_raised(error))
         else:
             settle(outcome.set_result, found)
 
     threading.Thread(target=run, name="target", daemon=True).start()
     return outcome
+
+
+def _to_be_raised(error: BaseException) -> Exception:
+    """A library's panic is no Exception: nobody would say what has happened. A future takes no StopIteration."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    found = RuntimeError(f"{type(error).__name__}: {error}")
+    found.__cause__ = error
+    return found

@@ -30,7 +30,7 @@ LEAVES = leaves.directory_of(API_SERVER)
 """In the pod and on the host: the leaf certificates that the node's agent renews. The server rereads them."""
 SECRETS = "/etc/kubernetes/secrets"
 CONFIG = "/etc/kubernetes/config"
-_ENCRYPTION_FILE = "encryption-provider-config.yaml"
+ENCRYPTION_FILE = "encryption-provider-config.yaml"
 BEFORE_STOP = "/before-stop/"
 """A path of the node agent, which answers when the standby serves; only the template has the rest of it. Where nobody
 answers, the kubelet goes on."""
@@ -199,11 +199,11 @@ def _able_to_read(inputs: Inputs) -> Inputs:
     """Whatever file the cluster file names: that may be one of a Secret, which nobody can read yet."""
     if not inputs.encryption:
         return inputs
-    given = {**inputs.cluster.extra_args.get(API_SERVER, {}), ENCRYPTION: f"{SECRETS}/{_ENCRYPTION_FILE}"}
+    given = {**inputs.cluster.extra_args.get(API_SERVER, {}), ENCRYPTION: f"{SECRETS}/{ENCRYPTION_FILE}"}
     extra_args = {**inputs.cluster.extra_args, API_SERVER: given}
     return replace(inputs, cluster=replace(inputs.cluster, extra_args=extra_args))
 
 
 def standby_files(inputs: Inputs) -> dict[str, str]:
-    encryption = {_ENCRYPTION_FILE: inputs.encryption} if inputs.encryption else {}
+    encryption = {ENCRYPTION_FILE: inputs.encryption} if inputs.encryption else {}
     return {**secret_files(inputs), **config_files(), **encryption}

@@ -225,7 +225,7 @@ leave_former() {
 		said=$($etcd_client --endpoints="https://$address:$etcd_port" get "$former_key" --write-out=fields 2>/dev/null)
 		says_replaced "$own" "$said" || continue
 		need_lock
-		rm -f "$etcd_change" "$manifests"/etcd-* "$manifests"/second-etcd-*
+		rm -f "$etcd_change" "$etcd_former" "$manifests"/etcd-* "$manifests"/second-etcd-*
 		sync "${etcd_change%/*}" "$manifests"
 		return 0
 	done

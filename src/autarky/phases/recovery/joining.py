@@ -16,7 +16,7 @@ from autarky import places
 from autarky.control.etcd.manifests import members
 from autarky.engine.deadline import NotYet
 from autarky.engine.phase import Change, Warn
-from autarky.errors import CommandFailed, UserError
+from autarky.errors import AutarkyError, CommandFailed, UserError
 from autarky.etcd.tools import EtcdTools
 from autarky.model import patience
 from autarky.model.cluster import Node
@@ -55,14 +55,26 @@ class ReturnMembers:
 
     async def run(self, context: Context, progress: Progress) -> None:
         if await _is_hosted(context):
-            await ask_for_what_runs(context, seat_of(context, self.recovery), progress)
+            unasked = await self._ask(context, progress)
             await for_each(nodes_of(context, self.recovery), lambda node: _unfence(context, node))
+            if unasked is not None:
+                raise unasked
             await self._await_agents(context, progress)
         else:
             for node in await self._joining(context, progress):
                 await self._join(context, node, progress)
             await for_each(nodes_of(context, self.recovery), lambda node: _unfence(context, node))
         await seat_of(context, self.recovery).run(["rm", "-rf", self.recovery.work], timeout=_MOVE_SECONDS)
+
+    async def _ask(self, context: Context, progress: Progress) -> AutarkyError | None:
+        """For the version that runs. Where that fails nobody stays fenced for it: a member that joins later would be
+        taken away at the next boot of its host. Returns what the phase ends with then."""
+        try:
+            await ask_for_what_runs(context, seat_of(context, self.recovery), progress)
+        except AutarkyError as error:
+            progress.note(f"the fences go, though members cannot join yet: {error}")
+            return error
+        return None
 
     async def _await_agents(self, context: Context, progress: Progress) -> None:
         others, wanted = self._others(context), await _wanted(context)

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 
 from autarky.control.backup.decide.fitting import refuse_another_kubernetes, refuse_newer_etcd
 from autarky.control.backup.decide.written_by import STANDBY_POD, of_standby
-from autarky.engine.phase import Change
+from autarky.engine.phase import Change, Warn
 from autarky.errors import AutarkyError
 from autarky.model.cluster import Node
 from autarky.model.versions import Version
-from autarky.payload import etcd_version
-from autarky.phases import etcd_programs
 from autarky.phases.context import Context, for_each
+from autarky.phases.recovery.programs import newest_etcd
 from autarky.phases.recovery.state import FromKept, FromSnapshot, Recovery, nodes_of, seat_of
-from autarky.ports import Host, Progress
-from autarky.render.node import ETCD_TOOLS
+from autarky.phases.recovery.versions import how_it_begins
+from autarky.ports import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class JudgeVersions:
     title: str = "Compare the versions"
     timeout: float = 60
 
-    async def plan(self, context: Context) -> Sequence[Change]:
+    async def plan(self, context: Context) -> Sequence[Change | Warn]:
         recovery, source = self.recovery, self.recovery.source
         if recovery.made:
             return []  # it was judged before
@@ -45,7 +44,8 @@ class JudgeVersions:
             refuse_another_kubernetes(kubernetes, *map(str, await api_servers(context, recovery)))
         if etcd:
             refuse_newer_etcd(etcd, await newest_etcd(context, seat_of(context, recovery)))
-        return []
+        newer = (await how_it_begins(context, recovery)).newer
+        return [Warn(newer)] if newer else []
 
     async def run(self, context: Context, progress: Progress) -> None:
         """It has no changes to make."""
@@ -69,13 +69,3 @@ async def _standby_on(context: Context, node: Node) -> Version | None:
         return of_standby(await context.host(node).read(STANDBY_POD))
     except AutarkyError:
         return None
-
-
-async def newest_etcd(context: Context, host: Host) -> str:
-    """Of the release, with what the file wants, and of the program on the host; as etcd says it, without v."""
-    own, path = etcd_version(context.release), ETCD_TOOLS["etcd"]
-    try:
-        found = (await etcd_programs.versions(host, [path])).get(path, own)
-    except AutarkyError:
-        found = own
-    return str(max(own, found)).removeprefix("v")

@@ -86,7 +86,7 @@ class LookForData:
             refuse_full_disk(recovery.found[recovery.seat], 2 * source.size)
             recovery.made_of = made_of(source)
             first_revision(recovery, source.revision)
-            return _about_alarms(source)
+            return [*_about_undo(recovery), *_about_alarms(source)]
         if asked is not None:
             refuse_quorum(context, recovery, asked)
         lost = choose_member(recovery, source)
@@ -94,6 +94,15 @@ class LookForData:
         if old := recovery.found[recovery.seat].aside:
             sentences.append(f"{recovery.seat}: {old}, is taken: what was written since is lost. A backup may be newer")
         return sentences
+
+
+def _about_undo(recovery: Recovery) -> list[str]:
+    """It takes what the seat has kept, and nothing that is elsewhere."""
+    if recovery.found[recovery.seat].in_place:
+        return []
+    members = [one.node for one in recovery.found.values() if one.in_place]
+    go_on = f": name a member's node, with --on {' or '.join(sorted(members))}" if members else ""
+    return [f"{recovery.seat} has no data of etcd to keep, and so this restore cannot be taken back{go_on}"]
 
 
 def _about_alarms(source: FromSnapshot) -> list[str]:
@@ -107,11 +116,12 @@ def _about_alarms(source: FromSnapshot) -> list[str]:
 
 
 def _seat_for(context: Context, recovery: Recovery, source: FromSnapshot, asked: Quorum | None) -> str:
-    """As asked; else where the same was begun before, or the leader is; else the first one whose disk can be read.
-    Those that the snapshot knows go first: the agent beside etcd's only member lets the others join, and the API that
-    comes back serves no agent of a node that it does not know."""
+    """As asked; else where the same was begun before, or the leader is; else the first one whose disk can be read, and
+    which has data to keep. Those that the snapshot knows go first: the agent beside etcd's only member lets the others
+    join, and the API that comes back serves no agent of a node that it does not know."""
     refuse_unreadable(recovery, source.node)
     usable = [node.name for node in nodes_of(context, recovery) if not recovery.found[node.name].unreadable]
+    usable.sort(key=lambda name: not recovery.found[name].in_place)
     likely = [None if asked is None else asked.leader, *usable]
     likely = [recovery.seat, *(one for one in likely if one in source.members), *likely]
     seat = source.node or next((one for one in likely if one in usable), None)

@@ -42,6 +42,7 @@ from autarky.phases.hosts import FOUNDED
 from autarky.phases.recovery.making import MakeData
 from autarky.phases.recovery.starting import note_recovery
 from autarky.phases.recovery.state import Found, Recovery, on_host
+from autarky.phases.recovery.versions import seat_pod
 from autarky.phases.trusted import Trusted, trust_only
 from autarky.ports import SHORT, Progress
 from autarky.render import access
@@ -186,7 +187,7 @@ class BeginEtcd:
         kept = f"kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"  # also by a run of this that was cut
         await on_host(host, ["place", places.ETCD_DATA, recovery.work, kept], timeout=60)
         pod = etcd.founded_again(
-            etcd.member_pod(context.inputs(), node),
+            await seat_pod(context, recovery, node),
             node.name,
             node.known_address(),
             recovery.token(context.cluster.name),

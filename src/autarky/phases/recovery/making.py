@@ -3,6 +3,7 @@
 Contract: the old data is only read. What is made is complete or absent: a file `ready` in the recovery's directory is
 written last. If it cannot be made, the old members are released. Which etcds the new one replaces is in its data, so
 that no member of it ever serves without that; and it takes writes also where the old one, which was full, took none.
+Which etcd has made it is noted beside it: no older minor starts from it (`programs`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from autarky.etcd.log import commits_all, end_of
 from autarky.model.etcd_members import peer_url
 from autarky.phases.context import Context
 from autarky.phases.recovery.fencing import release_all
+from autarky.phases.recovery.programs import Programs
 from autarky.phases.recovery.reading import log_files
 from autarky.phases.recovery.state import Began, Found, FromSnapshot, Recovery, first_revision, on_host, seat_of
+from autarky.phases.recovery.versions import how_it_begins
 from autarky.ports import Host, Progress
 
 _SLOWEST = 4 * 1024 * 1024
@@ -50,28 +53,33 @@ class MakeData:
     async def _make(self, context: Context, progress: Progress) -> None:
         recovery, host = self.recovery, seat_of(context, self.recovery)
         seat, source = recovery.found[recovery.seat], recovery.source
+        beginning = await how_it_begins(context, recovery)  # the seat may be another one than before the fence
+        if beginning.newer:
+            progress.note(beginning.newer)
+        programs = beginning.programs
         if isinstance(source, FromSnapshot):
             size = source.size
-            await _unpack(host, source, recovery)
+            await _unpack(host, source, recovery, programs)
         else:
             size = seat.size
             await _copy(host, seat, recovery, progress)
-        former, revision = await _replayed(host, seat, recovery, size)
+        former, revision = await _replayed(host, seat, recovery, size, programs)
         progress.note(f"{seat.node}: its data has been brought up to revision {revision:,}")
         first = first_revision(recovery, revision)
-        await host.write_files([Began(first, former).file(recovery.work)])
+        await host.write_files([Began(first, former, programs.text).file(recovery.work)])
         token = recovery.token(context.cluster.name)
         # The database of an etcd that has ended has no hash at its end.
         snapshot = ["old/member/snap/db", "--skip-hash-check"]
         arguments = [recovery.work, seat.node, peer_url(seat.address), token, str(first - revision), *snapshot]
-        await on_host(host, ["make", *arguments], timeout=_seconds_for(size))
+        await on_host(host, ["make", *arguments], timeout=_seconds_for(size), programs=programs.words)
 
 
-async def _unpack(host: Host, source: FromSnapshot, recovery: Recovery) -> None:
+async def _unpack(host: Host, source: FromSnapshot, recovery: Recovery, programs: Programs) -> None:
     snapshot = f"{recovery.work}/snapshot.db"
     await on_host(host, ["begin", recovery.work])
     await host.push(source.path, snapshot, mode=0o600)
-    await on_host(host, ["unpack", recovery.work, snapshot], timeout=_seconds_for(source.size))
+    words = ["unpack", recovery.work, snapshot]
+    await on_host(host, words, timeout=_seconds_for(source.size), programs=programs.words)
 
 
 async def _copy(host: Host, seat: Found, recovery: Recovery, progress: Progress) -> None:
@@ -88,10 +96,13 @@ async def _copy(host: Host, seat: Found, recovery: Recovery, progress: Progress)
     await on_host(host, ["append", recovery.work, str(end.offset), str(len(record))], stdin=record)
 
 
-async def _replayed(host: Host, seat: Found, recovery: Recovery, size: int) -> tuple[frozenset[int], int]:
+async def _replayed(
+    host: Host, seat: Found, recovery: Recovery, size: int, programs: Programs
+) -> tuple[frozenset[int], int]:
     """(The clusters that the copied data says are replaced, its revision), with all of its log applied."""
     replaced = json.dumps([f"{one:x}" for one in recovery.former])
-    said = await on_host(host, ["replay", recovery.work, replaced], timeout=_seconds_for(size))
+    words = ["replay", recovery.work, replaced]
+    said = await on_host(host, words, timeout=_seconds_for(size), programs=programs.words)
     if not said or not said[-1].isdecimal():
         raise UserError(f"{seat.node}: an etcd that was started from its data says no revision: {said}")
     return former_of("".join(said[:-1]) or None), int(said[-1])

@@ -1,5 +1,6 @@
 #!/bin/bash
 # What a recovery of etcd does on a host, with etcd's own programs. WORK is a directory beside the member's data.
+#   with ETCD ETCDUTL STEP...     the step with these two programs instead of the host's usual ones
 #   made DATA                     prints "made ID" or "placed ID" for each recovery whose new data is complete
 #   log DATA WORK                 writes the last two files of the log to WORK, packed, and prints what there is
 #   lone DATA                     prints where a member's data is that was moved aside, and nothing is where it was: "cut"
@@ -14,17 +15,23 @@
 #                                 that it has named before; prints that list, and the revision
 #   make WORK NAME URL TOKEN BUMP SNAPSHOT [OPTION]   makes the data of a new cluster of one member in WORK/new
 #   place DATA WORK KEPT          puts that in the place of the old data, which is kept in DATA/KEPT, or where there is
-#                                 such a directory, in KEPT with the recovery's id; prints where
+#                                 such a directory, in KEPT with the recovery's id; prints where, if there was any
 #   keys WORK                     writes all keys of the member that runs here, without values, to WORK/keys.gz
 #   aside DATA KEPT               moves a former member's data to KEPT, and makes room for a new one's
 #   restart COMPONENT...          kills their containers: the kubelet starts them again
 set -euo pipefail
 bin="@BIN@"
+etcd=$bin/etcd etcdutl=$bin/etcdutl
 ca="@CA@"
 peer_ca="@PEER_CA@" # below the data
 member="@MEMBER@"
 former_key="@FORMER_KEY@" # in etcd: the clusters that it has replaced
 client=unix://localhost:1 peer=unix://localhost:2
+
+with() {
+	etcd=$1 etcdutl=$2
+	"${@:3}"
+}
 
 # From the note of where the old data goes on there is no way back: it may be moved already.
 made() {
@@ -88,18 +95,18 @@ revision() { ctl get nothing -w fields | sed -n 's/^"Revision" : //p'; }
 unpack() {
 	cd "$1"
 	rm -rf old
-	"$bin/etcdutl" snapshot restore "$2" --data-dir old >etcdutl.log 2>&1 </dev/null ||
+	"$etcdutl" snapshot restore "$2" --data-dir old >etcdutl.log 2>&1 </dev/null ||
 		{ tail -n 3 etcdutl.log >&2; exit 1; }
 	rm -f "$2"
 }
 
 # A log that holds all entries, and no other member to wait for: what was written last is applied as soon as it leads.
-# All that is written here is written into a copy: this etcd may be of a later version than the members, and what it
-# notes of that does not get into the data that is made of the copy.
+# It also writes its own minor there, as the version of the cluster and of the storage, and that stays in the data that
+# is made of this: no older etcd starts from it. So it must be of the minor that is to run with that data, or an earlier.
 replay() {
 	cd "$1"
 	rm -f localhost:1 localhost:2
-	"$bin/etcd" --data-dir=old --force-new-cluster --quota-backend-bytes=-1 --log-level=warn \
+	"$etcd" --data-dir=old --force-new-cluster --quota-backend-bytes=-1 --log-level=warn \
 		--listen-client-urls="$client" --advertise-client-urls="$client" --listen-peer-urls="$peer" \
 		>etcd.log 2>&1 </dev/null &
 	server=$!
@@ -138,7 +145,7 @@ make_room() {
 make() {
 	cd "$1"
 	rm -rf ready new
-	"$bin/etcdutl" snapshot restore "$6" --data-dir new --name "$2" --initial-cluster "$2=$3" \
+	"$etcdutl" snapshot restore "$6" --data-dir new --name "$2" --initial-cluster "$2=$3" \
 		--initial-advertise-peer-urls "$3" --initial-cluster-token "$4" --bump-revision "$5" --mark-compacted \
 		"${@:7}" >etcdutl.log 2>&1 </dev/null || { tail -n 3 etcdutl.log >&2; exit 1; }
 	install -m 600 "$ca" "new/$peer_ca"
@@ -155,15 +162,18 @@ place() {
 		echo "$name" >"$2/.kept" && sync "$2/.kept" && mv "$2/.kept" "$2/kept" && sync "$2"
 	fi
 	kept=$(cat "$2/kept")
-	echo "$kept"
-	[ -d "$2/new/member" ] || return 0
+	[ ! -d "$2/new/member" ] || put_in "$1" "$2/new" "$kept"
+	[ ! -d "$kept/member" ] || echo "$kept"
+}
+
+put_in() {
 	if [ -d "$1/member" ]; then
-		install -d -m 700 "$kept"
-		mv -T "$1/member" "$kept/member"
-		sync "$kept" "$1"
+		install -d -m 700 "$3"
+		mv -T "$1/member" "$3/member"
+		sync "$3" "$1"
 	fi
-	mv -T "$2/new/member" "$1/member"
-	sync "$1" "$2/new"
+	mv -T "$2/member" "$1/member"
+	sync "$1" "$2"
 }
 
 aside() {

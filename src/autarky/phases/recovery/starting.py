@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from autarky import places
+from autarky.control.backup.decide.readers import Readers
 from autarky.control.etcd.decide.lineage import FORMER, former_of
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.slots import manifests as standby
@@ -29,8 +30,10 @@ from autarky.model.components import OPERATOR, WITH_STANDBY
 from autarky.model.files import File
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
-from autarky.phases.recovery.judging import api_servers, newest_etcd
+from autarky.phases.recovery.decrypting import readers_on
+from autarky.phases.recovery.judging import api_servers
 from autarky.phases.recovery.letting import let_start
+from autarky.phases.recovery.programs import newest_etcd
 from autarky.phases.recovery.reading import identity_of
 from autarky.phases.recovery.state import (
     Began,
@@ -46,7 +49,7 @@ from autarky.phases.recovery.state import (
 )
 from autarky.phases.recovery.versions import seat_pod
 from autarky.phases.start import start_kubelet, wait_for_api
-from autarky.ports import Host, Progress
+from autarky.ports import SHORT, Host, Progress
 from autarky.render import node as render_node
 
 STARTS_SECONDS = 120.0
@@ -73,7 +76,8 @@ class StartEtcd:
         resumed = recovery.placed
         wanted = f"kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         recovery.placed = True  # from here on there is no way back: half of it may be done
-        [kept] = await on_host(host, ["place", places.ETCD_DATA, recovery.work, wanted], timeout=60)
+        placed = await on_host(host, ["place", places.ETCD_DATA, recovery.work, wanted], timeout=60)
+        kept = next(iter(placed), "")  # nowhere, where there was none
         # With this, what is not noted yet is resumed when the fence is gone.
         await host.write_files([File(fence_in(recovery.work), recovery.fence.file().content, 0o600)])
         await _forget_former(host)
@@ -92,19 +96,21 @@ class StartEtcd:
         if noted is None:  # an earlier release has made the data
             noted = await self._note_on_host(context, kept, *await _serving(host), resumed=resumed)
         await _note_in_etcd(host, noted)
-        progress.note(f"etcd {membership.cluster:x} runs on {recovery.seat}; its former data is in {kept}")
+        former = f"its former data is in {kept}" if kept else "it had no data before"
+        progress.note(f"etcd {membership.cluster:x} runs on {recovery.seat}; {former}")
 
     async def _note_on_host(
         self, context: Context, kept: str, cluster: int, began: Began, *, resumed: bool
     ) -> Recovered:
         recovery, host = self.recovery, seat_of(context, self.recovery)
         former = set(recovery.former)
-        if resumed and (replaced := await identity_of(host, kept)) is not None:
+        if resumed and kept and (replaced := await identity_of(host, kept)) is not None:
             former.add(replaced.cluster)  # the run that was cut has seen it in its place
         versions = str(max(await api_servers(context, recovery))), await newest_etcd(context, host)
         at = stamp(context.clock.time())
         made_of, kind = recovery.made_of, recovery.kind
         noted = _recovered(cluster, began, former, kept, made_of, at=at, kind=kind, versions=versions)
+        noted = replace(noted, readers=await _readers_before(host, noted.cluster))
         await host.write_files([noted.file()])
         return noted
 
@@ -129,10 +135,18 @@ class StartEtcd:
         await host.write_files([File(places.ETCD_FENCED, render_node.manifest(pod).content, 0o600)])
 
 
+async def _readers_before(host: Host, cluster: str) -> Readers | None:
+    """By which the data from before the new etcd is read. cluster: the id of that. A run that was cut may have let API
+    servers come back that read as that one's data wants it."""
+    noted = Recovered.read(await host.read(places.ETCD_RECOVERED, most=SHORT))
+    return noted.readers if noted is not None and noted.cluster == cluster else await readers_on(host)
+
+
 async def _forget_former(host: Host) -> None:
-    """With a note of the former data's cluster the seat would leave its own etcd at a boot; with one of what its agent
-    was changing of the former member, that would go on. Without a fence a change is one of the new member."""
-    await host.remove([places.ETCD_CLUSTER, *([places.ETCD_CHANGE] if await is_fenced(host) else [])])
+    """With a note of the former data's cluster the seat would leave its own etcd at a boot; with one of what its agent,
+    or an `up`, was changing of the former member, that would go on. Without a fence a change is one of the new one."""
+    changes = [places.ETCD_CHANGE, places.ETCD_FORMER] if await is_fenced(host) else []
+    await host.remove([places.ETCD_CLUSTER, *changes])
 
 
 async def _restart_control_plane(context: Context, node: Node) -> None:

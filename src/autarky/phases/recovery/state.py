@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autarky import places
+from autarky.control.backup.decide import readers
+from autarky.control.backup.decide.readers import Readers
 from autarky.control.etcd.decide.lineage import FORMER
 from autarky.control.etcd.decide.recovery import beginning
 from autarky.control.etcd.manifests import pods as etcd
@@ -36,12 +39,13 @@ SCRIPT = program(
 )
 
 
-OF_FORMER = (places.ETCD_CHANGE, places.ETCD_FENCED, places.ETCD_FENCE)
+OF_FORMER = (places.ETCD_CHANGE, places.ETCD_FORMER, places.ETCD_FENCED, places.ETCD_FENCE)
 """What would start a former member on a fenced host, then its fence: whoever sees none finds nothing of it there."""
 REVISIONS = 2**62
 """etcd counts up to twice as many. No recovery begins beyond this, so that there is room for what is written then."""
 CLUSTERS = 2**64
 """Ids of clusters are below this."""
+_VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +80,14 @@ class Fence:
 @dataclass(frozen=True, slots=True)
 class Began:
     """What a new etcd begins with: its revision, and the ids of the clusters that it says it has replaced. In a file
-    beside its data."""
+    beside its data. etcd: the version that has made it; empty where an earlier release has written the file."""
 
     revision: int
     former: frozenset[int] = frozenset()
+    etcd: str = ""
 
     def file(self, work: str) -> File:
-        said = {"revision": self.revision, "former": [f"{one:x}" for one in sorted(self.former)]}
+        said = {"revision": self.revision, "former": [f"{one:x}" for one in sorted(self.former)], "etcd": self.etcd}
         return File(began_in(work), json.dumps(said).encode() + b"\n", 0o600)
 
     @classmethod
@@ -90,17 +95,18 @@ class Began:
         """None where a release has made the data that wrote no such file, or it cannot be understood."""
         try:
             found = parsed(content or b"")
-            return cls(int(found["revision"]), frozenset(int(str(one), 16) for one in found["former"]))
-        except (ValueError, KeyError, TypeError):
+            former, etcd = frozenset(int(str(one), 16) for one in found["former"]), str(found.get("etcd", ""))
+            return cls(int(found["revision"]), former, etcd if _VERSION.fullmatch(etcd) else "")
+        except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """On the host where a new etcd began: its cluster's id, in hex; the directory with the data from before it; what it
-    was made of, and when (RFC 3339); the revision that it began with; the ids of all clusters that it has replaced: the
-    next one may be made of data that does not know them. kind: as that of a fence. kubernetes, etcd: the versions with
-    which the data from before it was written; empty where that is not known."""
+    """On the host where a new etcd began: its cluster's id, in hex; the directory with the data from before it, empty
+    where there was none; what it was made of, and when (RFC 3339); the revision that it began with; the ids of all
+    clusters that it has replaced: the next one may be made of data that does not know them. kind: as that of a fence.
+    kubernetes, etcd: the versions with which the data from before it was written; empty where that is not known."""
 
     cluster: str
     kept: str
@@ -111,6 +117,7 @@ class Recovered:
     kind: str = ""
     kubernetes: str = ""
     etcd: str = ""
+    readers: Readers | None = None
 
     @property
     def clusters(self) -> set[int]:
@@ -123,7 +130,8 @@ class Recovered:
         return {int(one, 16) for one in self.former}
 
     def file(self) -> File:
-        return File(places.ETCD_RECOVERED, json.dumps(asdict(self), indent=1).encode() + b"\n", 0o600)
+        said = asdict(self) | {"readers": {} if self.readers is None else readers.noted(self.readers)}
+        return File(places.ETCD_RECOVERED, json.dumps(said, indent=1).encode() + b"\n", 0o600)
 
     @classmethod
     def read(cls, content: bytes | None) -> Recovered | None:
@@ -132,8 +140,9 @@ class Recovered:
             found = parsed(content or b"")
             cluster, kept, made_of, at = (str(found[key]) for key in ("cluster", "kept", "made_of", "at"))
             former = tuple(map(str, found.get("former", ())))
-            others = (str(found.get(key, "")) for key in ("kind", "kubernetes", "etcd"))
-            read = cls(cluster, kept, made_of, at, int(found["revision"]), former, *others)
+            kind, kubernetes, etcd = (str(found.get(key, "")) for key in ("kind", "kubernetes", "etcd"))
+            by = readers.read(found.get("readers"))
+            read = cls(cluster, kept, made_of, at, int(found["revision"]), former, kind, kubernetes, etcd, by)
             possible = 0 <= read.revision < REVISIONS and all(0 <= one < CLUSTERS for one in read.clusters)
         except (ValueError, KeyError, TypeError, OverflowError):
             return None
@@ -165,6 +174,11 @@ class Found:
     """Where nothing shows that a recovery was cut: which directory that is, and how old. It may be of a member that
     left months ago, so that only a person takes it."""
 
+    @property
+    def in_place(self) -> bool:
+        """Whether there is data where etcd looks for it."""
+        return self.identity is not None and self.data == places.ETCD_DATA
+
 
 @dataclass(frozen=True, slots=True)
 class FromMember:
@@ -178,7 +192,7 @@ class FromSnapshot:
     """A snapshot on this machine. name: what it is, for people. node: where the new etcd begins; None: where the leader
     is. size in bytes. etcd, kubernetes: the versions that have written it; empty where that has been judged. members:
     names of the nodes that had a member, which the API will know again. alarms: their kinds; with one of them that etcd
-    took no writes."""
+    took no writes. readers: by which what is encrypted in it is read; None where that is not known."""
 
     path: Path
     name: str
@@ -189,6 +203,7 @@ class FromSnapshot:
     members: tuple[str, ...] = ()
     kubernetes: str = ""
     alarms: tuple[str, ...] = ()
+    readers: Readers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +299,17 @@ def stamp(seconds: float) -> str:
 
 
 async def on_host(
-    host: Host, arguments: Sequence[str], *, timeout: float = 60.0, stdin: bytes | None = None
+    host: Host,
+    arguments: Sequence[str],
+    *,
+    timeout: float = 60.0,
+    stdin: bytes | None = None,
+    programs: Sequence[str] = (),
 ) -> list[str]:
-    """A step of the host's part; the lines that it prints. CommandFailed has the step's name."""
-    done = await host.run(["bash", "-c", SCRIPT, "recover", *arguments], stdin=stdin, timeout=timeout, check=False)
+    """A step of the host's part; the lines that it prints. CommandFailed has the step's name. programs: the words for
+    others of etcd's than those that the host uses."""
+    words = ["bash", "-c", SCRIPT, "recover", *programs, *arguments]
+    done = await host.run(words, stdin=stdin, timeout=timeout, check=False)
     if done.status != 0:
         raise CommandFailed(host.name, ["recover", *arguments[:1]], done.status, done.stderr.strip())
     return done.text.splitlines()

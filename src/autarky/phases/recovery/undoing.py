@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from autarky import places
 from autarky.control.etcd.decide.refusing import why_not_back
 from autarky.errors import Refused, UserError
 from autarky.phases.context import Context
-from autarky.phases.recovery.choosing import refuse_full_disk, refuse_unreadable
+from autarky.phases.recovery.choosing import of_replaced, refuse_full_disk, refuse_unreadable
 from autarky.phases.recovery.reading import end_in, log_files
 from autarky.phases.recovery.resuming import kind_of
 from autarky.phases.recovery.state import KINDS, Found, FromKept, Recovered, Recovery, first_revision
@@ -37,16 +38,26 @@ async def what_was_kept(context: Context, recovery: Recovery, source: FromKept) 
 
 
 def last_recovery(recovery: Recovery) -> tuple[Found, Recovered]:
-    """Its seat has the data of the etcd that it made."""
+    """Its seat has the data of the etcd that it made, which no later one has replaced."""
+    old = of_replaced(recovery)
     for one in recovery.found.values():
         recovered, own = one.recovered, one.identity
-        if recovered is None or not recovered.kept:
+        if recovered is None or one.node in old:
             continue
-        if own is None:
+        if own is None and recovered.kept:
             refuse_unreadable(recovery, one.node)
-        elif f"{own.cluster:x}" == recovered.cluster:
+        elif own is not None and f"{own.cluster:x}" == recovered.cluster:
+            if not recovered.kept:
+                raise _nothing_kept(one, recovered)
             return one, recovered
     raise UserError("no recovery can be taken back: no control node that answers has the data from before one")
+
+
+def _nothing_kept(seat: Found, recovered: Recovered) -> UserError:
+    return UserError(
+        f"the recovery of {recovered.at} cannot be taken back: {seat.node}, where its etcd began, had no data of etcd",
+        fix=f"restore a backup; what members had is in {places.ETCD_DATA}/kept.* on their nodes",
+    )
 
 
 def _refuse_another(context: Context, recovered: Recovered, source: FromKept) -> None:

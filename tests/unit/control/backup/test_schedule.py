@@ -129,7 +129,8 @@ def test_a_wrong_stamp_neither_keeps_its_backup_nor_costs_another_one(odd, count
     """The order is that of the cluster."""
     before = [days * DAY for days in range(10, 1, -1)]
     last = numbered(*before, odd)
-    assert outlived(Schedule(DAY, count), last, NOW) == [one.name for one in last[:-count]]
+    kept = max(count, 2)  # the last one, and the one with the latest stamp of those that count
+    assert outlived(Schedule(DAY, count), last, NOW) == [one.name for one in last[:-kept]]
     followed = numbered(*before, odd, 0)
     assert outlived(Schedule(DAY, 1), followed, NOW) == [one.name for one in followed[:-1]]
 
@@ -162,7 +163,24 @@ def test_the_backup_that_was_made_last_is_never_given_up_whatever_the_clocks_say
     given_up = outlived(Schedule(DAY, count, days), found, now)
     assert last.name not in given_up
     assert not verified or verified[-1].name not in given_up
-    assert len([one for one in verified if one.name not in given_up]) <= count
+    assert len([one for one in verified if one.name not in given_up]) <= count + 1
+
+
+@pytest.mark.parametrize("days", [None, 1])
+@pytest.mark.parametrize("since", [1, 2, 5])
+def test_after_a_restore_by_hand_whose_revisions_are_lower_the_new_backups_are_kept_too(since, days):
+    """Upstream's etcdctl restores without raising them. Each new one was removed when it was complete."""
+    before = [Made(f"before-{age}", NOW - age * DAY, Phase.COMPLETE, revision=10**6 - age) for age in (12, 11, 10)]
+    later = [Made(f"later-{one}", NOW - DAY / 2 + one, Phase.COMPLETE, revision=500 + one) for one in range(since)]
+    given_up = outlived(Schedule(DAY, 3, days), [*before, *later], NOW)
+    assert later[-1].name not in given_up
+    assert before[-1].name not in given_up, "nor that of the highest revision: a clock may be behind"
+    assert set(given_up) >= {one.name for one in later[:-1]}
+
+
+def test_one_from_the_future_is_no_latest_one():
+    found = numbered(-365 * DAY, 3 * DAY, 2 * DAY, DAY)
+    assert outlived(Schedule(DAY, 1), found, NOW) == [one.name for one in found[:-1]]
 
 
 def test_by_age_none_goes_whose_stamp_is_older_than_that_of_one_made_before():

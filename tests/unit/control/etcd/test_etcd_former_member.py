@@ -379,6 +379,31 @@ async def test_a_fence_that_a_recovery_has_left_behind_goes_with_the_note_of_a_c
     assert not (node.root / "etcd_fence").exists()
 
 
+@pytest.mark.usefixtures("unready")
+@pytest.mark.parametrize("back", [True, False])
+async def test_rule_5_killed_right_after_the_fence_went_nothing_puts_the_former_member_back(
+    node: Node, monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    """Without the fence, the note is all that its agent asks for."""
+    change, drop = node.is_changed(back=back), etcd_on_disk.drop_fence
+    (node.root / "etcd_fence").write_text("{}")
+    node.others.said["192.0.2.12"] = frozenset({FORMER})
+    etcd_on_disk.stop()
+    node.cri.end_sandbox(node.sandbox)
+
+    def killed() -> None:
+        drop()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(etcd_on_disk, "drop_fence", killed)
+    with pytest.raises(KeyboardInterrupt):
+        await looks(node.controller(), 610)
+    assert not (node.root / "etcd_fence").exists()
+    for _ in range(3):
+        await change.reconcile()
+    assert node.manifests == ["node-load-balancer-1.json"]
+
+
 # --- with a second member, which stood in for it --------------------------------------------------------------------
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,3 +163,58 @@ def test_a_change_is_kept_across_restarts_and_a_damaged_note_counts_as_under_way
             etcd_on_disk.change()
     etcd_on_disk.forget_change()
     assert etcd_on_disk.change() is None
+
+
+@dataclass
+class OfTheReleaseBefore:
+    """`Change` as that has it. It drops a note with any other key as damaged: between removal and put there would be no
+    static pod any more."""
+
+    revision: str
+    former: dict[str, Any]
+    wanted: dict[str, Any]
+    back: bool = False
+    why: str = ""
+    over: bool = False
+
+
+UNDER_WAY = Change(
+    "abc", {"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}, member=0xA1, cluster=0xF00D, tried=2
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        UNDER_WAY,
+        UNDER_WAY.going_back("it exits [member 1 of cluster 2, 3 earlier starts] why"),
+        replace(UNDER_WAY, member=None, cluster=None, tried=0).going_back("it exits"),
+    ],
+)
+def test_a_note_is_read_by_the_release_before_and_says_whose_it_is_all_the_same(disk: Path, change: Change) -> None:
+    """The agents are a DaemonSet, and go back by themselves, also in the middle of a change."""
+    etcd_on_disk.note_change(change)
+    read = OfTheReleaseBefore(**json.loads(Path(places.ETCD_CHANGE).read_text()))
+    assert (read.former, read.wanted, read.back, read.over) == (change.former, change.wanted, change.back, False)
+    assert change.why in read.why
+    assert etcd_on_disk.change() == change
+
+
+def test_of_a_change_that_was_given_up_it_says_why_and_nothing_else(disk: Path) -> None:
+    """That is what the EtcdMember says then."""
+    etcd_on_disk.note_change(replace(UNDER_WAY.going_back("it exits"), over=True))
+    assert json.loads(Path(places.ETCD_CHANGE).read_text())["why"] == "it exits"
+
+
+def test_what_a_later_release_adds_to_a_note_does_not_make_it_a_damaged_one(disk: Path) -> None:
+    etcd_on_disk.note_change(UNDER_WAY)
+    said = json.loads(Path(places.ETCD_CHANGE).read_text())
+    Path(places.ETCD_CHANGE).write_text(json.dumps({**said, "of a later release": 1}))
+    assert etcd_on_disk.change() == UNDER_WAY
+
+
+def test_a_note_that_names_the_member_in_its_own_keys_is_read_as_well(disk: Path) -> None:
+    """So it was written for a while."""
+    said = {"revision": "abc", "former": {}, "wanted": {}, "member": 0xA1, "cluster": 0xF00D, "tried": 2}
+    Path(places.ETCD_CHANGE).write_text(json.dumps(said))
+    assert etcd_on_disk.change() == Change("abc", {}, {}, member=0xA1, cluster=0xF00D, tried=2)

@@ -335,9 +335,11 @@ def test_a_member_of_a_former_etcd_is_stopped_before_it_can_meet_others(returnin
     """Two of three would go on as the former etcd. Its data stays where it is: the agent moves it aside."""
     returning.says("192.0.2.12", replaced(7, CLUSTER))
     (returning.root / "state/etcd-change.json").write_text("{}")
+    (returning.root / "former.json").write_bytes(next(returning.manifests.glob("etcd-*")).read_bytes())
     for _ in range(2):
         returning.ok("boot-rest")
-        assert returning.etcd_pods() == []
+        returning.ok("restore-etcd")
+        assert returning.etcd_pods() == [], "a change by `up` would put one back, too"
         assert not (returning.root / "state/etcd-change.json").exists(), "a change by its agent would put one back"
         assert (returning.manifests / "node-load-balancer-1.json").exists()
         assert (returning.root / "member/wal").is_dir()

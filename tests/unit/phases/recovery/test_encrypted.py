@@ -69,6 +69,10 @@ def host(context: Context, name: str) -> SharingHost:
     return found
 
 
+def hosts_of(context: Context) -> dict[str, SharingHost]:
+    return {name: host(context, name) for name in ("n1", "n2")}
+
+
 async def sentences(context: Context, phase: PutEncryption) -> list[str]:
     return [change.sentence for change in await phase.plan(context)]
 
@@ -79,14 +83,23 @@ async def started(context: Context, encryption: Encryption | None, notes) -> Obj
     await TakeEncryption(encryption).plan(context)
     await PrepareHosts().run(context, notes)
     await PutEncryption(encryption).run(context, notes)
+    await started_until_it_answers(context, notes)
+    return in_place(context)
+
+
+async def started_until_it_answers(context: Context, notes) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(StartControlPlane().run(context, notes))
-        await asyncio.sleep(5)
+        await asyncio.sleep(30)
         kube = context.kube()
         assert isinstance(kube, FakeKube)
         kube.unhealthy = None
-    [revision] = {host(context, "n1").in_place[API_SERVER]}
-    pod: Object = json.loads(host(context, "n1").files[f"{places.STANDBY}/{API_SERVER}/{revision}/pod.json"][0])
+
+
+def in_place(context: Context, name: str = "n1") -> Object:
+    """The standby there."""
+    revision = host(context, name).in_place[API_SERVER]
+    pod: Object = json.loads(host(context, name).files[f"{places.STANDBY}/{API_SERVER}/{revision}/pod.json"][0])
     return pod
 
 
@@ -125,6 +138,43 @@ def test_of_the_hosted_one_nothing_changes() -> None:
     inputs = inputs_of(CLUSTER)
     assert hosted_objects(replace(inputs, encryption=KEYS), API_SERVER) == hosted_objects(inputs, API_SERVER)
     assert standby.revision(replace(inputs, encryption=KEYS), API_SERVER) != standby.revision(inputs, API_SERVER)
+
+
+# --- an `up` after a recovery that was cut ----------------------------------------------------------------------------
+
+
+async def upped(make_context, context: Context, notes) -> Context:
+    """`autarky up` after the host has booted: no agent has ever run there, and the API is still silent."""
+    later: Context = make_context(CLUSTER, kube=FakeKube(unhealthy="refused"), hosts=hosts_of(context))
+    await observe(later)
+    assert later.founded
+    await PrepareHosts().run(later, notes)
+    await started_until_it_answers(later, notes)
+    return later
+
+
+async def test_an_up_after_it_leaves_the_api_server_what_it_reads_with(make_context, context: Context, notes) -> None:
+    """Else nothing that was stored encrypted can be read any more, and where the API answers nobody takes that back."""
+    await started(context, encryption_in(archived()), notes)
+    later = await upped(make_context, context, notes)
+    [path] = read_by(in_place(later))
+    assert host(later, "n1").files[path] == (CONFIGURATION.encode(), 0o600)
+    assert await StartControlPlane().plan(later) == []
+
+
+async def test_where_there_is_an_agent_it_takes_the_hosted_ones_and_nothing_is_learned(
+    make_context, context: Context, notes
+) -> None:
+    await started(context, encryption_in(archived()), notes)
+    host(context, "n1").files[f"{places.MANIFESTS}/node-agent-standby-1.json"] = (b"{}", 0o600)
+    later: Context = make_context(CLUSTER, hosts=hosts_of(context))
+    await observe(later)
+    assert later.encryption == ""
+
+
+async def test_without_such_a_file_there_is_nothing_to_learn(make_context, context: Context, notes) -> None:
+    await started(context, None, notes)
+    assert read_by(in_place(await upped(make_context, context, notes))) == []
 
 
 # --- a file of the host -----------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""What a node's agent was changing of its member ends with the member: the note of it goes with the fence, and before
-it, so that no agent puts a former member's static pod back. And the second member of a change is a member, too."""
+"""What a node's agent, or an `up`, was changing of its member ends with the member: the note of it goes with the fence,
+and before it, so that nobody puts a former member's static pod back. And the second member of a change is one, too."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from autarky.control.etcd.manifests.pods import SECOND_DATA
 from autarky.errors import CommandFailed
 from autarky.phases.recovery.joining import ReturnMembers
 from autarky.phases.recovery.state import FromMember, FromSnapshot
-from autarky.places import ETCD_CHANGE, ETCD_DATA, ETCD_FENCE
+from autarky.places import ETCD_CHANGE, ETCD_DATA, ETCD_FENCE, ETCD_FORMER
 from unit.phases.recovery.scenes import Scene, abandon, all_is_well, killed_after_fencing_n2, not_hosted
 from unit.phases.recovery.test_left_fenced import left_fenced, majority_left_fenced
 
 pytestmark = pytest.mark.looptime
+NOTES = {ETCD_CHANGE, ETCD_FORMER}
+"""By its agent, and by `up`."""
 
 
 def is_being_changed(scene: Scene, *names: str) -> None:
     for name in names:
-        scene.hosts[name].files[ETCD_CHANGE] = (b"{}", 0o600)
+        scene.hosts[name].files |= dict.fromkeys(NOTES, (b"{}", 0o600))
 
 
 def noted(scene: Scene) -> list[str]:
-    return [name for name, host in scene.hosts.items() if ETCD_CHANGE in host.files]
+    """Where all of them are, or some."""
+    found = {name: NOTES & host.files.keys() for name, host in scene.hosts.items()}
+    assert all(notes in (set(), NOTES) for notes in found.values()), found
+    return [name for name, notes in found.items() if notes]
 
 
 @pytest.mark.parametrize("hosted", [True, False])
@@ -36,7 +41,8 @@ async def test_it_goes_before_the_fence(scene: Scene, snapshot: FromSnapshot, ho
     all_is_well(scene)
     acts = scene.etcd.acts
     for name, unfenced in (("n1", "release-etcd"), ("n2", f"remove {ETCD_FENCE}"), ("n3", f"remove {ETCD_FENCE}")):
-        assert acts.index(f"{name}: remove {ETCD_CHANGE}") < acts.index(f"{name}: {unfenced}")
+        for note in NOTES:
+            assert acts.index(f"{name}: remove {note}") < acts.index(f"{name}: {unfenced}")
 
 
 async def test_one_of_the_new_member_which_has_no_fence_any_more_goes_on(scene: Scene, snapshot: FromSnapshot) -> None:

@@ -16,7 +16,7 @@ from autarky.phases.recovery.removed import NoteMembers
 from autarky.phases.recovery.resuming import ABANDON
 from autarky.phases.recovery.starting import StartEtcd
 from autarky.phases.recovery.state import Fence, FromMember, FromSnapshot, Recovery
-from autarky.places import ETCD_CHANGE, ETCD_FENCE, ETCD_FENCED
+from autarky.places import ETCD_CHANGE, ETCD_FENCE, ETCD_FENCED, ETCD_FORMER
 from unit.phases.recovery.scenes import OLD, Scene, abandon, killed_after_fencing_n2, not_hosted
 
 pytestmark = pytest.mark.looptime
@@ -55,7 +55,9 @@ async def test_where_no_agent_looks_after_it_there_is_a_command(scene: Scene) ->
         return replace(context, cluster=replace(context.cluster, self_hosted=Level(2)))
 
     scene.make = without_agents
-    with pytest.raises(Refused, match=f"remove it there with `rm -f {ETCD_CHANGE} {ETCD_FENCED} {ETCD_FENCE}`"):
+    with pytest.raises(
+        Refused, match=f"remove it there with `rm -f {ETCD_CHANGE} {ETCD_FORMER} {ETCD_FENCED} {ETCD_FENCE}`"
+    ):
         await scene.run(FromMember())
 
 

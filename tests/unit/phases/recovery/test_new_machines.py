@@ -21,6 +21,7 @@ from autarky.engine.phase import Change
 from autarky.errors import AutarkyError, Refused, UserError
 from autarky.model.cluster import HostRef, Node
 from autarky.phases.borrow import ROOTS
+from autarky.phases.check_file import CheckFile
 from autarky.phases.context import Context
 from autarky.phases.hosts import FOUNDED
 from autarky.phases.recovery.machines import (
@@ -314,3 +315,48 @@ async def test_where_the_api_is_silent_it_is_planned_in_general(begun: World, sn
     assert [one.sentence for one in await forgetting(snapshot).plan(begun.context())] == [
         "forget the machines that the backup names"
     ]
+
+
+# --- `autarky up` after it was cut ------------------------------------------------------------------------------------
+
+
+def of_up(world: World) -> Context:
+    context = world.context()
+    context.upgrades = True
+    return context
+
+
+async def test_an_up_does_not_go_on_before_the_old_machines_are_forgotten(
+    begun: World, snapshot: FromSnapshot, notes
+) -> None:
+    """Each of their credentials is good until then; and what joins meanwhile would not be trusted afterwards."""
+    host = begun.hosts["n1"]
+    host.files[BEGUN] = (begun_with(LOST, 300).content, 0o600)
+    for why in ("it is down", None):
+        begun.kube.unhealthy = why
+        context = of_up(begun)
+        with pytest.raises(Refused, match="begun etcd on n1, and was interrupted") as refused:
+            await CheckFile().plan(context)
+        assert "run the same `autarky recover --from FILE` again" in str(refused.value)
+        await CheckFile().plan(begun.context())  # as `recover` itself looks
+    await forgetting(snapshot).run(begun.context(), notes)
+    await CheckFile().plan(of_up(begun))
+    begun.kube.unhealthy = "it is down"
+    await CheckFile().plan(of_up(begun))
+
+
+async def test_once_a_node_has_an_agent_that_is_long_done(begun: World) -> None:
+    """An earlier release has noted it in etcd alone, which may be what is down."""
+    begun.hosts["n1"].files[BEGUN] = (begun_with(LOST, 300).content, 0o600)
+    begun.hosts["n1"].files[f"{places.MANIFESTS}/node-agent-standby-1.json"] = (b"{}", 0o600)
+    begun.kube.unhealthy = "it is down"
+    await CheckFile().plan(of_up(begun))
+
+
+async def test_of_another_recovery_the_note_says_nothing_and_a_workers_host_neither(begun: World) -> None:
+    begun.hosts["n2"].files[BEGUN] = (begun_with(LOST, 300).content, 0o600)
+    await CheckFile().plan(of_up(begun))
+    begun.hosts["n1"].files[BEGUN] = (begun_with(LOST, 300).content, 0o600)
+    begun.hosts["n1"].files[places.ETCD_RECOVERED] = (Recovered("ac", "", "m", "t", 1, ["ad"]).file().content, 0o600)
+    with pytest.raises(Refused, match="begun etcd on n1"):
+        await CheckFile().plan(of_up(begun))

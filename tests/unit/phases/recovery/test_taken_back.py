@@ -12,15 +12,16 @@ import pytest
 from autarky import places
 from autarky.control.backup.decide.fitting import OWN_VERSION
 from autarky.control.backup.decide.written_by import STANDBY_POD
-from autarky.errors import Refused
+from autarky.errors import Refused, UserError
 from autarky.payload import etcd_version
-from autarky.phases.recovery.judging import JudgeVersions, newest_etcd
+from autarky.phases.binaries import STORE
+from autarky.phases.recovery.judging import JudgeVersions
+from autarky.phases.recovery.programs import newest_etcd
 from autarky.phases.recovery.state import FromKept, FromMember, FromSnapshot, Recovered
 from fakes.recovering_host import RecoveringHost
-from unit.phases.recovery.scenes import Scene
+from unit.phases.recovery.scenes import OLD, Scene, not_hosted
 
 pytestmark = pytest.mark.looptime
-PROGRAM = f"{places.BIN}/etcd"
 
 
 def noted(scene: Scene, name: str = "n1") -> Recovered:
@@ -87,6 +88,52 @@ async def test_a_time_that_cannot_be_understood_is_an_old_one(scene: Scene, snap
     assert await scene.plan(FromKept(made="yesterday")) != []
 
 
+async def test_where_a_restore_begins_without_data_to_keep_it_is_said_that_there_is_no_way_back(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    """Before it, and to whoever asks for one."""
+    await not_hosted(scene)
+    has_no_member(scene, "n3")
+    said = "n3 has no data of etcd to keep, and so this restore cannot be taken back: name a member's node"
+    assert await scene.plan(replace(snapshot, node="n3")) == [f"{said}, with --on n1 or n2"]
+    assert await scene.plan(replace(snapshot, node="n2")) == []
+    await scene.run(replace(snapshot, node="n3"))
+    assert noted(scene, "n3").kept == ""
+    with pytest.raises(UserError, match="cannot be taken back: n3, where its etcd began, had no data") as refused:
+        await scene.plan(FromKept())
+    assert f"{places.ETCD_DATA}/kept.*" in str(refused.value)
+
+
+def has_no_member(scene: Scene, name: str) -> None:
+    host = scene.hosts[name]
+    host.take_away_pods()
+    host.process = False
+    for path in host._below(f"{places.ETCD_DATA}/member"):
+        del host.files[path]
+    del host.files[places.ETCD_CLUSTER]
+    del scene.etcd.voters[OLD][name]
+
+
+async def test_without_a_quorum_it_begins_by_itself_where_there_is_data_to_keep(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    has_no_member(scene, "n1")
+    scene.etcd.voters[OLD] |= {"n4": 4, "n5": 5}
+    recovery, _ = await scene.until(snapshot, JudgeVersions)
+    assert recovery.seat == "n2"
+
+
+async def test_one_that_a_later_one_has_replaced_is_not_the_last_one(scene: Scene, snapshot: FromSnapshot) -> None:
+    """Its node was off then, and nobody looks after members there."""
+    await not_hosted(scene)
+    await scene.run(replace(snapshot, node="n1"))
+    scene.off("n1")
+    await scene.run(replace(snapshot, node="n2"))
+    scene.on("n1")
+    recovery, _ = await scene.until(FromKept(), JudgeVersions)
+    assert (recovery.seat, recovery.data) == ("n2", noted(scene, "n2").kept)
+
+
 # --- versions ---------------------------------------------------------------------------------------------------------
 
 
@@ -150,11 +197,13 @@ async def test_where_no_host_says_what_it_has_the_file_does(scene: Scene, snapsh
     await scene.run(replace(snapshot, kubernetes=in_file))
 
 
-def with_program(host: RecoveringHost, version: str) -> None:
-    content = f"etcd Version: {version}".encode()
-    target = f"{places.BIN}/etcd-{sha256(content).hexdigest()[:16]}"
-    host.files[target] = (content, 0o755)
-    host.links[PROGRAM] = target
+def with_program(host: RecoveringHost, version: str, *names: str) -> None:
+    """That version of etcd's programs, of etcd alone where none is named. Those from before stay in the store."""
+    for name in names or ("etcd",):
+        content = f"{name} Version: {version}".encode()
+        target = f"{STORE}/{name}-{sha256(content).hexdigest()[:16]}"
+        host.files[target] = (content, 0o755)
+        host.links[f"{places.BIN}/{name}"] = target
 
 
 async def test_a_backup_of_the_etcd_that_the_cluster_has_been_brought_to_is_restored(
@@ -163,6 +212,7 @@ async def test_a_backup_of_the_etcd_that_the_cluster_has_been_brought_to_is_rest
     """By an edit of the ControlPlane: no file on this machine says so."""
     written = replace(snapshot, etcd="3.7.3")
     with_program(scene.hosts["n1"], "3.7.3")
+    scene.hosts["n1"].images["registry.k8s.io/etcd:3.7.3-0"] = "sha256:1"
     assert await newest_etcd(scene.make(), scene.hosts["n1"]) == "3.7.3"
     await scene.run(written)
     [cluster] = scene.etcd.serving()

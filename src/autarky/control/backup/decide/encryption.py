@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from posixpath import join, normpath
 
 from autarky import places
@@ -39,6 +39,18 @@ class Encryption:
     content: str | None = field(default=None, repr=False)
     is_own: bool = False
 
+    @property
+    def below_current(self) -> str:
+        """Where a node has it, whose standby's files are reached by the link to the revision that counts; a backup has
+        those there only."""
+        if not self.is_own:
+            return self.path
+        inside = self.path.removeprefix(f"{_STANDBY}/").partition("/")[2]
+        return f"{_STANDBY}/current/{inside}"
+
+    def having(self, content: bytes) -> Encryption:
+        return replace(self, content=content.decode(errors="replace"))  # a server accepts no other text than UTF-8
+
 
 def encryption_of(pod: bytes | None, files: Mapping[str, bytes]) -> Encryption | None:
     """None where the API server encrypts nothing. pod: of its standby; files: of the node, by their paths there, those
@@ -47,11 +59,10 @@ def encryption_of(pod: bytes | None, files: Mapping[str, bytes]) -> Encryption |
     path = _path_of(standby)
     if path is None:
         return None
-    is_own = path.startswith(f"{_STANDBY}/")
-    known = is_own or path.startswith(_OF_THE_HOST)
-    found = files.get(_below_current(path) if is_own else path) if known else None
-    # A server accepts no other text than UTF-8.
-    return Encryption(path, None if found is None else found.decode(errors="replace"), is_own)
+    named = Encryption(path, is_own=path.startswith(f"{_STANDBY}/"))
+    known = named.is_own or path.startswith(_OF_THE_HOST)
+    found = files.get(named.below_current) if known else None
+    return named if found is None else named.having(found)
 
 
 def lacking(encryption: Encryption | None) -> str:
@@ -80,9 +91,3 @@ def _path_of(standby: object) -> str | None:
     volume, inside = volume_of({"spec": within(standby, "spec")}, API_SERVER, paths[-1])
     directory = text(within(volume, "hostPath", "path"))
     return normpath(join(directory, inside)) if directory else normpath(join("/", paths[-1]))
-
-
-def _below_current(path: str) -> str:
-    """The files of a revision are in a backup under the link that leads to it."""
-    inside = path.removeprefix(f"{_STANDBY}/").partition("/")[2]
-    return f"{_STANDBY}/current/{inside}"

@@ -1,7 +1,8 @@
 """When a schedule's next backup is due, which have outlived their use, and whether the last one is too old: pure.
 
 Invariants: the newest complete backup of a schedule is never given up, however old it is and whatever the retention
-or a clock says. Which one was made before which follows from etcd's revision: it only rises, also over a restore. Only
+or a clock says. Which one was made before which follows from etcd's revision: it only rises, also over a restore. Over
+one by hand with etcd's own tools it may fall: so the one with the latest stamp is not given up, either. Only
 wall clocks tell how old a backup is: one that is said to be from the future makes the next one due and excuses none
 that is late, since a clock that was ahead must not stop backups, nor hide that they fail, until that time has come.
 """
@@ -102,11 +103,15 @@ def free_name(schedule: str, now: float, taken: Collection[str]) -> str:
 
 
 def outlived(schedule: Schedule, made: Sequence[Made], now: float) -> list[str]:
-    """Names of those that are to be given up, the oldest first."""
+    """Names of those that are to be given up, the oldest first. The one with the latest stamp is kept beside those that
+    are counted: if the order is right, it costs none of them."""
     kept = [one for one in oldest_first(made, now) if one.kept]
     complete = [one for one in kept if one.phase is Phase.COMPLETE]
     aged, too_many = _aged(schedule, complete, now), len(complete) - schedule.count
-    old = [one for number, one in enumerate(complete[:-1]) if number < too_many or one.name in aged]
+    stamped = [one for one in reversed(complete) if not is_ahead(one.at, now)]
+    latest = max(stamped, key=lambda one: one.at, default=None)
+    given_up = [one for number, one in enumerate(complete[:-1]) if number < too_many or one.name in aged]
+    old = [one for one in given_up if one is not latest]
     failed = [one for one in kept if one.phase is Phase.FAILED]
     return [one.name for one in (*old, *failed[:-KEPT_FAILURES])]
 

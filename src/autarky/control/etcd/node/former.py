@@ -77,6 +77,8 @@ class FormerEtcd:
     async def _leave(self, former: set[Seat], stopped: set[Seat]) -> None:
         """It joins the other etcd as a new member, if it should. A fence goes too: nobody else takes it away. former:
         whose data is moved aside; stopped: where no other member may run either."""
+        if FIRST in stopped:
+            etcd_on_disk.forget_change()  # before the fence: without that it would put the former static pod back
         if etcd_on_disk.is_fenced():
             etcd_on_disk.drop_fence()
             self.log.say("the recovery that has fenced this node ended without it", component="own etcd member")
@@ -84,8 +86,6 @@ class FormerEtcd:
             "own etcd member",
             "a recovery has replaced the etcd of this node's data: it stops, and joins as a new member",
         )
-        if FIRST in stopped:
-            etcd_on_disk.forget_change()
         for seat in stopped:
             running, pod = await self.own[seat.component].runs()
             if etcd_on_disk.manifests(seat):

@@ -7,11 +7,13 @@ so that it may be interrupted anywhere; data is moved aside under a timestamp an
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from autarky import places
 from autarky.control.etcd.decide.change import Change
@@ -186,6 +188,10 @@ def _pod(path: Path) -> Object:
 
 # --- a change of the member -------------------------------------------------------------------------
 
+_KEYS = frozenset(one.name for one in fields(Change))
+_IN_WHY = ("member", "cluster", "tried")
+_WHOSE = re.compile(r"\[member ([0-9a-f]+) of cluster ([0-9a-f]+), ([0-9]+) earlier starts\] ?")
+
 
 def change() -> Change | None:
     """The one that is under way, or was given up; None where there is none. OSError; ValueError for a damaged one."""
@@ -194,14 +200,36 @@ def change() -> Change | None:
     except FileNotFoundError:
         return None
     try:
-        return Change(**json.loads(text))
-    except TypeError as error:
+        found = _named(json.loads(text))
+        return Change(**{key: found[key] for key in found.keys() & _KEYS})
+    except (TypeError, AttributeError) as error:
         raise ValueError(f"{places.ETCD_CHANGE}: {error}") from error
 
 
 def note_change(found: Change) -> None:
     """OSError."""
-    write_private(Path(places.ETCD_CHANGE), (json.dumps(asdict(found), indent=2) + "\n").encode())
+    write_private(Path(places.ETCD_CHANGE), (json.dumps(_noted(found), indent=2) + "\n").encode())
+
+
+def _noted(found: Change) -> dict[str, Any]:
+    """In the keys that the release before knows: agents go back to that by themselves, and it drops a note with any
+    other key as damaged, after which nothing puts the static pod in place that was taken away for the change. It keeps
+    `why`, which says whose change it is in front of what etcd may have said; where it goes back it writes that afresh,
+    and the note is of the member whose data is there."""
+    said = {key: value for key, value in asdict(found).items() if key not in _IN_WHY}
+    if found.over or found.member is None or found.cluster is None:
+        return said
+    whose = f"[member {found.member:x} of cluster {found.cluster:x}, {found.tried} earlier starts]"
+    return {**said, "why": f"{whose} {found.why}" if found.why else whose}
+
+
+def _named(said: dict[str, Any]) -> dict[str, Any]:
+    """The opposite."""
+    whose = _WHOSE.match(str(said.get("why", "")))
+    if whose is None:
+        return said
+    member, cluster, tried = int(whose[1], 16), int(whose[2], 16), int(whose[3])
+    return {**said, "why": said["why"][whose.end() :], "member": member, "cluster": cluster, "tried": tried}
 
 
 def forget_change() -> None:
