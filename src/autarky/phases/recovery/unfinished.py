@@ -1,7 +1,7 @@
 """A recovery on new machines that was cut before the old machines were forgotten: `up` does not go on with it.
 
-Contract: it only looks. Until then every credential of an old machine is good, and whatever joins could not be told
-from them: only the same `recover` knows what to forget. What hosts have noted says whether that is done, since neither
+Contract: it only looks. Until then every credential of an old machine is good, and nobody could distinguish from them
+what joins: only the same `recover` knows what to forget. What hosts have noted says whether that is done, since neither
 etcd nor an API need answer; and no node has an agent before it is.
 """
 
