@@ -1,5 +1,5 @@
-"""Programs of a newer minor of etcd were brought to a node whose member runs the older one, as before each change of the
-minor, and after one that went back: a restore, an undo and a recovery bring back the etcd that runs."""
+"""Programs of a newer minor of etcd were brought to a node whose member runs the older one, as before each change of
+the minor, and after one that went back: a restore, an undo and a recovery bring back the etcd that runs."""
 
 from __future__ import annotations
 
