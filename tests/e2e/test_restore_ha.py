@@ -69,7 +69,7 @@ def test_a_restore_under_load_is_taken_back_and_made_again(cluster: TestCluster,
     shown, put_back, taken_back = documented("Somebody deleted everything")
     assert f"1 configmaps ({SPACE}/after)" in typed(cluster, tmp_path, shown)
     writes = Writer(Client(cluster))
-    with writes.writing(), one_etcd_at_a_time(cluster, *CONTROL, another=True):
+    with writes.writing(), one_etcd_at_a_time(cluster, *CONTROL):
         cluster.wait("it acknowledges", lambda: len(writes.acknowledged) > 20, seconds=60)
         typed(cluster, tmp_path, put_back)
     since = _since_the_longest_pause(writes.acknowledged)

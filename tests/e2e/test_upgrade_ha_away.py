@@ -1,6 +1,5 @@
-"""An upgrade of three control nodes while one of them is off: none is begun; one that has begun waits for it before
-level 3, since it would come back with standbys that are too old; and the way back waits for its kubelet, which would
-be too new.
+"""An upgrade of three control nodes while one of them is off: none is begun; and one that has begun waits for it before
+level 3, since it would come back with standbys that are too old.
 
 The tests of this module build on each other, in order: each leaves n3 as the next one finds it. The cluster is one of
 their own: what is checked before an upgrade depends on the versions that a cluster has had.
@@ -9,16 +8,15 @@ their own: what is checked before an upgrade depends on the versions that a clus
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 from ha import CONTROL, EVERYBODY, WORKER, cut, nothing_failed, start, three_and_one, wait_until_healthy
-from harness import Show, TestCluster
+from harness import TestCluster
 from rollouts import (
     API,
     CONTROLLER_MANAGER,
-    HOSTED,
     PROXY,
     SCHEDULER,
     judged,
@@ -29,7 +27,7 @@ from rollouts import (
 )
 from skew import skew_is_kept
 from slots import SYSTEM
-from upgrades import everything_is_of, kubelets, plane_status, standbys, state_of, version_of
+from upgrades import everything_is_of, plane_status, standbys, state_of, version_of
 
 pytestmark = [
     pytest.mark.e2e,
@@ -42,8 +40,6 @@ pytestmark = [
 NEXT, FORMER = "v1.37.1", "v1.36.4"
 OFF, LEFT = "n3", ("n1", "n2")
 NOT_READY = f"control nodes that are not Ready: {OFF}"
-GIVEN_UP_SECONDS = 480.0
-"""A budget may hold a drain for as long as the pods of the node that is off count: they are evicted after 300 s."""
 STAYS_SECONDS = 60.0
 """A revision is good after 40 s, and an operator looks each second while an upgrade is under way."""
 
@@ -99,32 +95,6 @@ def test_when_the_node_is_back_the_upgrade_ends_and_no_request_fails(cluster: Te
     quiet(cluster)
 
 
-def test_a_rollback_with_a_control_node_off_waits_for_its_kubelet_and_says_so(cluster: TestCluster, show: Show) -> None:
-    """It would be newer than the API servers (rule 4), and its machine may come back at any moment."""
-    loses_its_power(cluster)
-    with skew_is_kept(cluster, without=(OFF,)), nobody_notices(cluster):
-        patch_plane(cluster, version=FORMER)
-        rest = {name: FORMER for name in EVERYBODY if name != OFF}
-        cluster.wait(
-            "the other kubelets go down", lambda: at_least(cluster, rest, show), seconds=GIVEN_UP_SECONDS, pause=5
-        )
-        cluster.wait(f"it waits for {OFF}", lambda: plane_status(cluster)["upgrade"].get("nodes") == [OFF])
-        time.sleep(STAYS_SECONDS)
-    assert state_of(cluster) == "Upgrading kubelet"
-    assert f"the kubelets of {OFF} go down first" in plane_status(cluster)["upgrade"]["message"]
-    everywhere = {workload: version_wanted(cluster, workload) for workload in (*HOSTED, PROXY)}
-    assert everywhere == dict.fromkeys(everywhere, NEXT)
-
-
-def test_when_the_node_is_back_the_rollback_ends_and_no_request_fails(cluster: TestCluster) -> None:
-    with skew_is_kept(cluster), nobody_notices(cluster):
-        start(cluster, OFF)
-        cluster.wait("it is complete", lambda: version_of(cluster) == FORMER, seconds=480, pause=2)
-        wait_until_healthy(cluster)
-    everything_is_of(cluster, FORMER, CONTROL, EVERYBODY, follow_within=180)
-    quiet(cluster)
-
-
 # --- doing and looking -----------------------------------------------------------------------------------
 
 
@@ -141,13 +111,6 @@ def nobody_notices(cluster: TestCluster) -> Iterator[None]:
         yield
     for reports in (from_worker, from_control):
         nothing_failed(reports[0])
-
-
-def at_least(cluster: TestCluster, wanted: Mapping[str, str], show: Show) -> bool:
-    """Whether the kubelets of these nodes have these versions; what is waited for is shown."""
-    has = kubelets(cluster)
-    show(f"{time.strftime('%H:%M:%S')} {has} {plane_status(cluster)['upgrade'].get('message')}")
-    return wanted.items() <= has.items()
 
 
 def generations(cluster: TestCluster) -> str:

@@ -21,10 +21,9 @@ from power import Client, Writer
 from rollouts import quiet
 from skew import skew_is_kept
 from steps_of_an_upgrade import (
-    BACK,
     END_SECONDS,
-    KUBELETS,
     LONGEST_OUTAGE_OF_ALL,
+    STEPS,
     Interruptions,
     Moment,
     Stage,
@@ -44,6 +43,9 @@ pytestmark = [
 ]
 
 NEXT = "v1.37.1"
+LAST = Moment(len(STEPS) - 1, Stage.FOLLOWING)
+"""Too short to be drawn."""
+MOMENTS = [one for one in (Moment(step, stage) for step in range(len(STEPS)) for stage in Stage) if one != LAST]
 LATEST_SECONDS = {Stage.BEGUN: 20.0, Stage.HALF_WAY: 3.0, Stage.PROVING: 10.0, Stage.FOLLOWING: 1.0}
 """After a moment. Most of the time of the nodes' turns lies behind the first."""
 SHORTEST_OFF, LONGEST_OFF = 2.0, 15.0
@@ -88,7 +90,7 @@ def test_a_rollback_that_is_interrupted_at_random_moments_ends_or_goes_back(
     def ask(upgrade: Upgrade) -> None:
         upgrade.cluster.autarky("upgrade", "rollback", "--cluster", upgrade.cluster.name, "--yes")
 
-    _interrupted(cluster, show, random, Upgrade(cluster, former, BACK), ask)
+    _interrupted(cluster, show, random, Upgrade(cluster, former, STEPS[::-1]), ask)
     quiet(cluster)
 
 
@@ -96,7 +98,7 @@ def _interrupted(
     cluster: TestCluster, show: Show, random: Random, upgrade: Upgrade, ask: Callable[[Upgrade], None]
 ) -> None:
     writer, interruptions = Writer(Client(cluster)), Interruptions(upgrade)
-    drawn = _drawn(upgrade, random, writer)
+    drawn = _drawn(cluster, random, writer)
     for one in drawn:
         show(f"{one.what}, {one.seconds:.1f} s after {upgrade.named(one.moment)}")
     with skew_is_kept(cluster, gap=LONGEST_OUTAGE_OF_ALL):
@@ -126,16 +128,8 @@ def _ends(upgrade: Upgrade, show: Show) -> bool:
 # --- what interrupts it ------------------------------------------------------------------------------------
 
 
-def _moments(upgrade: Upgrade) -> list[Moment]:
-    """But the last one, which is too short to be drawn. Nothing follows kubelets."""
-    found = (Moment(step, stage) for step in range(len(upgrade.steps)) for stage in Stage)
-    short = {len(upgrade.steps) - 1, *(step for step, names in enumerate(upgrade.steps) if names == KUBELETS)}
-    return [one for one in found if one.stage is not Stage.FOLLOWING or one.step not in short]
-
-
-def _drawn(upgrade: Upgrade, random: Random, writer: Writer) -> list[Drawn]:
+def _drawn(cluster: TestCluster, random: Random, writer: Writer) -> list[Drawn]:
     """Each interruption once, in any order, each after a moment of its own."""
-    cluster = upgrade.cluster
     node, with_agents, off = random.choice(CONTROL), random.choice(EVERYBODY), random.uniform(SHORTEST_OFF, LONGEST_OFF)
 
     def kill() -> None:
@@ -150,7 +144,7 @@ def _drawn(upgrade: Upgrade, random: Random, writer: Writer) -> list[Drawn]:
     random.shuffle(interruptions)
     found = []
     for moment, (what, interrupt) in zip(
-        sorted(random.sample(_moments(upgrade), len(interruptions))), interruptions, strict=True
+        sorted(random.sample(MOMENTS, len(interruptions))), interruptions, strict=True
     ):
         found.append(Drawn(moment, random.uniform(0, LATEST_SECONDS[moment.stage]), what, interrupt))
     return found
