@@ -20,9 +20,8 @@ from autarky.control.backup.decide.written_by import STANDBY_POD
 from autarky.control.slots.manifests import is_complete
 from autarky.engine.phase import Change, Warn
 from autarky.errors import AutarkyError, Refused
-from autarky.model.cluster import Node
-from autarky.phases.context import Context, for_each
-from autarky.phases.recovery.state import FromKept, FromSnapshot, Recovery, nodes_of
+from autarky.phases.context import Context
+from autarky.phases.recovery.state import FromKept, FromSnapshot, Recovery, said_by_nodes
 from autarky.ports import Host, Progress
 
 READABLE = "API servers can read what is stored"
@@ -41,7 +40,7 @@ class JudgeEncryption:
         data = _of_data(self.recovery)
         if self.recovery.made or data is None:
             return []  # it was judged before, or it is not known
-        present = await _present(context, self.recovery)
+        present = await said_by_nodes(context, self.recovery, readers_on)
         lacks = {name: found for name, one in present.items() if (found := readers.lacking(data, one))}
         if lacks and len(lacks) == len(present):
             _refuse(lacks)
@@ -91,22 +90,6 @@ def _of_data(recovery: Recovery) -> Readers | None:
         return source.readers
     recovered = recovery.found[recovery.seat].recovered
     return recovered.readers if isinstance(source, FromKept) and recovered is not None else None
-
-
-async def _present(context: Context, recovery: Recovery) -> Mapping[str, Readers]:
-    """Control node → how it reads. What a worker says of itself counts only where no control node of the file says
-    anything."""
-    nodes = nodes_of(context, recovery)
-    ours = [node for node in nodes if node.control_plane]
-    for asked in (ours, [node for node in nodes if node not in ours]):
-        said = await for_each(asked, lambda node: _on_node(context, node))
-        if found := {name: one for name, one in sorted(said.items()) if one is not None}:
-            return found
-    return {}
-
-
-async def _on_node(context: Context, node: Node) -> Readers | None:
-    return await readers_on(context.host(node))
 
 
 # --- what is said ---------------------------------------------------------------------------------------------------

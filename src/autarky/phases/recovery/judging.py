@@ -14,13 +14,12 @@ from autarky.control.backup.decide.fitting import refuse_another_kubernetes, ref
 from autarky.control.backup.decide.written_by import STANDBY_POD, of_standby
 from autarky.engine.phase import Change, Warn
 from autarky.errors import AutarkyError
-from autarky.model.cluster import Node
 from autarky.model.versions import Version
-from autarky.phases.context import Context, for_each
+from autarky.phases.context import Context
 from autarky.phases.recovery.programs import newest_etcd
-from autarky.phases.recovery.state import FromKept, FromSnapshot, Recovery, nodes_of, seat_of
+from autarky.phases.recovery.state import FromKept, FromSnapshot, Recovery, said_by_nodes, seat_of
 from autarky.phases.recovery.versions import how_it_begins
-from autarky.ports import Progress
+from autarky.ports import Host, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +52,13 @@ class JudgeVersions:
 
 async def api_servers(context: Context, recovery: Recovery) -> list[Version]:
     """The versions that the standbys on the control nodes' disks have, the earliest first: each is made of what has
-    served there. What a worker says of itself counts only where no control node of the file says anything. Without any,
-    the version of the file."""
-    nodes = nodes_of(context, recovery)
-    ours = [node for node in nodes if node.control_plane]
-    for asked in (ours, [node for node in nodes if node not in ours]):
-        said = await for_each(asked, lambda node: _standby_on(context, node))
-        if found := {version for version in said.values() if version is not None}:
-            return sorted(found)
-    return [context.cluster.kubernetes_version]
+    served there. Without any, the version of the file."""
+    said = await said_by_nodes(context, recovery, _standby_on)
+    return sorted(set(said.values())) or [context.cluster.kubernetes_version]
 
 
-async def _standby_on(context: Context, node: Node) -> Version | None:
+async def _standby_on(host: Host) -> Version | None:
     try:
-        return of_standby(await context.host(node).read(STANDBY_POD))
+        return of_standby(await host.read(STANDBY_POD))
     except AutarkyError:
         return None

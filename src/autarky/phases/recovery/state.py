@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from autarky import places
 from autarky.control.backup.decide import readers
@@ -23,7 +24,7 @@ from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.parsing import parsed
-from autarky.phases.context import Context
+from autarky.phases.context import Context, for_each
 from autarky.phases.trusted import Trusted
 from autarky.ports import SHORT, Host
 from autarky.programs import program
@@ -357,6 +358,23 @@ def nodes_of(context: Context, recovery: Recovery) -> list[Node]:
     """Whose hosts were found: the control nodes of the file first."""
     found = [node for node in context.cluster.nodes if node.name in recovery.found]
     return sorted(found, key=lambda node: not node.control_plane)
+
+
+_Said = TypeVar("_Said")
+
+
+async def said_by_nodes(
+    context: Context, recovery: Recovery, ask: Callable[[Host], Awaitable[_Said | None]]
+) -> Mapping[str, _Said]:
+    """Node → what it says, of those that say anything. What a worker says of itself counts only where no control node
+    of the file does."""
+    nodes = nodes_of(context, recovery)
+    ours = [node for node in nodes if node.control_plane]
+    for asked in (ours, [node for node in nodes if node not in ours]):
+        said = await for_each(asked, lambda node: ask(context.host(node)))
+        if found := {name: one for name, one in sorted(said.items()) if one is not None}:
+            return found
+    return {}
 
 
 def seat_of(context: Context, recovery: Recovery) -> Host:
