@@ -20,6 +20,7 @@ from cases.rotation import OLD_DAYS, SHARE_SECONDS, SLOWER, grown_old, longer_th
 from cases.running import (
     Runner,
     boot_seconds,
+    clock,
     in_ci,
     left_for_short,
     left_of_ci,
@@ -103,7 +104,7 @@ def pick_or_run(arguments: argparse.Namespace) -> int:
 
 
 def run_short_cases(_: argparse.Namespace) -> int:
-    return run_short(Situation(), left_for_short())
+    return run_short(Situation(), clock(left_for_short))
 
 
 def _clock(given_minutes: float | None) -> Callable[[], float] | None:
@@ -111,9 +112,7 @@ def _clock(given_minutes: float | None) -> Callable[[], float] | None:
     if given_minutes is not None:
         end = boot_seconds() + 60 * given_minutes
         return lambda: end - boot_seconds()
-    if left_of_ci() is None:
-        return None
-    return lambda: left_of_ci() or 0.0
+    return clock(left_of_ci)
 
 
 def run_shard(arguments: argparse.Namespace) -> int:

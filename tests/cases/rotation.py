@@ -66,13 +66,17 @@ def seconds_left(started: float, now: float) -> float:
 def pick(
     candidates: Iterable[Candidate], left: float, build_seconds: Mapping[str, float], tree: str, *, records: bool = True
 ) -> Pick:
-    """As many as fit into `left` seconds. A long one that does not fit holds up no shorter one behind it. `records`:
-    whether passes will be recorded."""
+    """As many as fit into `left` seconds. `records`: whether passes will be recorded."""
+    looked_at = [one for one in candidates if records or not waits_for_a_first_pass(one)]
+    return fit(in_turn(looked_at, tree, records=records), left, build_seconds)
+
+
+def fit(in_order: Iterable[Candidate], left: float, build_seconds: Mapping[str, float], slower: float = SLOWER) -> Pick:
+    """As many as fit into `left` seconds. A long one that does not fit holds up no shorter one behind it."""
     taken: list[Candidate] = []
     too_long: list[Candidate] = []
-    looked_at = [one for one in candidates if records or not waits_for_a_first_pass(one)]
-    for candidate in in_turn(looked_at, tree, records=records):
-        fits = cost([*taken, candidate], build_seconds) <= left
+    for candidate in in_order:
+        fits = cost([*taken, candidate], build_seconds, slower) <= left
         (taken if fits else too_long).append(candidate)
     return Pick(tuple(taken), tuple(too_long))
 
@@ -109,10 +113,10 @@ def _drawn(one: Candidate, tree: str) -> float:
     return (int.from_bytes(digest[:6], "big") + 1) / 2**48
 
 
-def cost(taken: Sequence[Candidate], build_seconds: Mapping[str, float]) -> float:
+def cost(taken: Sequence[Candidate], build_seconds: Mapping[str, float], slower: float = SLOWER) -> float:
     """Seconds at most: setups and builds are paid once each."""
     builds = frozenset[str]().union(*(one.builds for one in taken))
-    return SLOWER * seconds_of(one.piece for one in taken) + sum(build_seconds[build] for build in builds)
+    return slower * seconds_of(one.piece for one in taken) + sum(build_seconds[build] for build in builds)
 
 
 def first_group(pick: Pick) -> tuple[Candidate, ...]:

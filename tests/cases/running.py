@@ -12,7 +12,7 @@ from cases.building import build
 from cases.listing import PYTEST
 from cases.pieces import Piece, seconds_of
 from cases.rotation import Candidate, cost, first_group, pick, seconds_left, waits_for_a_first_pass
-from cases.short import left_out, seconds_of_short
+from cases.short import next_place, pace, pick_short, seconds_of_short
 from cases.situation import Situation
 from cases.tree import ROOT
 
@@ -44,6 +44,11 @@ def left_for_short() -> float | None:
     return _left_by(seconds_of_short)
 
 
+def clock(left: Callable[[], float | None]) -> Callable[[], float] | None:
+    """`left` as one that always knows; None when this is no run of CI."""
+    return None if left() is None else lambda: left() or 0.0
+
+
 def _left_by(seconds: Callable[[float, float], float]) -> float | None:
     started = os.environ.get(STARTED)
     return None if started is None else seconds(float(started), boot_seconds())
@@ -55,10 +60,12 @@ def in_ci() -> bool:
 
 @dataclass
 class Runner:
-    """Runs groups of pieces. `record`: as of which run their passes are recorded; None for not at all."""
+    """Runs groups of pieces. `record`: as of which run their passes are recorded; None for not at all. `seconds` that
+    pytest took for all of them, with nothing that was built first."""
 
     record: int | None
     failed: list[str] = field(default_factory=list)
+    seconds: float = 0.0
 
     def run(self, group: Sequence[Piece]) -> None:
         """What has to be built first, then pytest; a failure is kept, and nothing else ends."""
@@ -67,9 +74,16 @@ class Runner:
         say(f"{place}: {len(ids)} of its cases, about {minutes(seconds_of(group))}")
         try:
             build(need for piece in group for need in piece.needs)
-            subprocess.run([*PYTEST, *recording, *ids], cwd=ROOT, check=True)
+            self._run([*recording, *ids])
         except subprocess.CalledProcessError:
             self.failed.append(place)
+
+    def _run(self, arguments: Sequence[str]) -> None:
+        began = boot_seconds()
+        try:
+            subprocess.run([*PYTEST, *arguments], cwd=ROOT, check=True)
+        finally:
+            self.seconds += boot_seconds() - began
 
     def end(self) -> int:
         """Exit status."""
@@ -88,20 +102,53 @@ def run_groups(groups: Iterable[Sequence[Piece]], runner: Runner) -> int:
     return runner.end()
 
 
-def run_short(situation: Situation, left: float | None, arguments: Sequence[str] = ()) -> int:
-    """Tier 1, in one call of pytest: what the rotation does not have. Exit status."""
-    candidates, build_seconds = situation.candidates(piece for piece in situation.pieces if not piece.rotates)
-    late = [case for piece in left_out(candidates, left, build_seconds) for case in piece.ids]
-    if late:
-        say("left out, since their components are not in the store and CI has not the time to build them:")
-        print("\n".join(f"  {case}" for case in late), flush=True)
+def run_short(situation: Situation, left: Callable[[], float] | None) -> int:
+    """Tier 1: what the rotation does not have. Exit status."""
+    return _all_short(situation) if left is None else _short_by_the_clock(situation, left)
+
+
+def _all_short(situation: Situation) -> int:
+    """In one call of pytest."""
     try:
-        build(need for case in situation.cases if not case.rotation and case.id not in late for need in case.needs)
-        without = [f"--deselect={case}" for case in late]
-        subprocess.run([*PYTEST, "-m", "not rotation", *without, *arguments, "tests/e2e"], cwd=ROOT, check=True)
+        build(need for case in situation.cases if not case.rotation for need in case.needs)
+        subprocess.run([*PYTEST, "-m", "not rotation", "tests/e2e"], cwd=ROOT, check=True)
     except subprocess.CalledProcessError as error:
         return error.returncode
     return 0
+
+
+def _short_by_the_clock(situation: Situation, left: Callable[[], float]) -> int:
+    """Place by place, each asked for what fits now."""
+    waiting = situation.short_pieces
+    runner, recorded, late = Runner(None), 0.0, []
+    while True:
+        candidates, build_seconds = situation.candidates(waiting)
+        picked = pick_short(candidates, left(), build_seconds, situation.tree, pace(runner.seconds, recorded))
+        group = [one.piece for one in next_place(picked.taken)]
+        if not group:
+            break
+        runner.run(group)
+        recorded += seconds_of(group)
+        late += [one for one in picked.too_long if one.piece.place == group[0].place]
+        waiting = [piece for piece in waiting if piece.place != group[0].place]
+    return _end_short(runner, [*late, *picked.too_long], recorded)
+
+
+def _end_short(runner: Runner, late: Sequence[Candidate], recorded: float) -> int:
+    """Exit status. A case that waits fails nothing, but for one that the change touches and nobody has seen pass."""
+    if recorded:
+        say(f"they took {runner.seconds / recorded:.1f} times what is recorded")
+    if late:
+        say("left to the next run, as CI has not the time for them:")
+        print("\n".join(f"  {case}" for one in late for case in one.piece.ids), flush=True)
+    return _end(runner, late)
+
+
+def _end(runner: Runner, late: Iterable[Candidate]) -> int:
+    lacking = [candidate for candidate in late if candidate.unproven]
+    if lacking:
+        tell_unproven(lacking)
+    return runner.end() or (1 if lacking else 0)
 
 
 def rotate(situation: Situation, left: Callable[[], float], runner: Runner) -> int:
@@ -119,10 +166,7 @@ def rotate(situation: Situation, left: Callable[[], float], runner: Runner) -> i
         say(f"{first} groups have never passed, and wait for somebody who runs them by hand: ./run test-all")
     if picked.too_long:
         say(f"{minutes(max(0, left()))} are left, which is too short for any other: {len(picked.too_long)} wait")
-    lacking = [candidate for candidate in picked.too_long if candidate.unproven]
-    if lacking:
-        tell_unproven(lacking)
-    return runner.end() or (1 if lacking else 0)
+    return _end(runner, picked.too_long)
 
 
 def tell_unproven(lacking: Iterable[Candidate]) -> None:

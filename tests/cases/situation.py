@@ -50,6 +50,11 @@ class Situation:
     def pieces(self) -> list[Piece]:
         return pieces_of(self.cases, self.records)
 
+    @cached_property
+    def short_pieces(self) -> list[Piece]:
+        """Of tier 1. A chain that ends with cases of the rotation has its short ones here without them."""
+        return pieces_of((case for case in self.cases if not case.rotation), self.records)
+
     @property
     def next_run(self) -> int:
         return latest_run(self.records) + 1

@@ -1,10 +1,10 @@
-"""Tier 1: everything, but what CI has no time to build for; never what the change touches, never by hand."""
+"""Tier 1: everything, but what CI has no time for; what the change touches comes first; by hand always all of it."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -14,9 +14,9 @@ from cases import running, situation
 from cases.listing import Case, Need
 from cases.pieces import Piece
 from cases.records import Record
-from cases.rotation import Candidate
-from cases.running import STARTED, left_for_short, run_short
-from cases.short import LONGEST_SECONDS, left_out, seconds_of_short
+from cases.rotation import SLOWER, Candidate, cost
+from cases.running import STARTED, clock, left_for_short, run_short
+from cases.short import LONGEST_SECONDS, MARGIN, next_place, pace, pick_short, seconds_of_short
 from cases.situation import Situation
 
 BUILDS = {"kubernetes v1.37.1": 300.0, "etcd v3.7.0": 60.0}
@@ -35,18 +35,21 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
     ]
 
 
-@given(candidates(), st.floats(0, 3000))
-def test_left_out_is_only_what_has_to_be_built_for_and_is_not_touched(found: list[Candidate], left: float) -> None:
-    out = left_out(found, left, BUILDS)
-    assert set(out) <= {one.piece for one in found if one.builds and not one.touched}
-    if out:
-        assert set(out) == {one.piece for one in found if one.builds and not one.touched}, "all, or none"
+@given(candidates(), st.floats(0, 3000), st.floats(1, 3))
+def test_what_fits_is_taken_by_the_pace_what_is_touched_first_and_what_needs_builds_last(
+    found: list[Candidate], left: float, slower: float
+) -> None:
+    picked = pick_short(found, left, BUILDS, "tree", slower)
+    assert sorted([*picked.taken, *picked.too_long], key=found.index) == found
+    assert cost(picked.taken, BUILDS, slower) <= left or not picked.taken
+    for waits in picked.too_long:
+        before = [one for one in picked.taken if (one.touched, not one.builds) >= (waits.touched, not waits.builds)]
+        assert cost([*before, waits], BUILDS, slower) > left
 
 
 @given(candidates())
-def test_without_a_clock_or_with_time_enough_nothing_is_left_out(found: list[Candidate]) -> None:
-    assert left_out(found, None, BUILDS) == []
-    assert left_out(found, 1e6, BUILDS) == []
+def test_with_time_enough_nothing_waits(found: list[Candidate]) -> None:
+    assert pick_short(found, 1e6, BUILDS, "tree").too_long == ()
 
 
 def test_where_the_time_is_too_short_by_a_second_what_has_to_be_built_for_waits() -> None:
@@ -54,10 +57,38 @@ def test_where_the_time_is_too_short_by_a_second_what_has_to_be_built_for_waits(
         Candidate(Piece((Case(f"tests/e2e/test_one.py::test_{n}", "one"),), 100.0, 60.0, n)) for n in range(2)
     )
     built = replace(built, builds=frozenset(BUILDS))
-    needed = 100 + 100 + 60 + 300 + 60
-    assert left_out([plain, built], needed, BUILDS) == []
-    assert left_out([plain, built], needed - 1, BUILDS) == [built.piece]
-    assert left_out([plain, replace(built, touched=True)], needed - 1, BUILDS) == []
+    needed = 2 * (100 + 100 + 60) + 300 + 60
+    assert pick_short([built, plain], needed, BUILDS, "tree", 2.0).too_long == ()
+    assert pick_short([built, plain], needed - 1, BUILDS, "tree", 2.0).too_long == (built,)
+    assert pick_short([plain, replace(built, touched=True)], needed - 1, BUILDS, "tree", 2.0).too_long == (plain,)
+
+
+def test_who_goes_short_differs_from_tree_to_tree() -> None:
+    found = [Candidate(Piece((Case(f"tests/e2e/test_one.py::test_{n}", "one"),), 100.0, 0.0, n)) for n in range(4)]
+    late = {pick_short(found, 200.0, BUILDS, f"tree {n}", 1.0).too_long for n in range(50)}
+    assert len(late) > 3
+
+
+def test_the_place_with_what_is_touched_is_next_then_the_smallest() -> None:
+    def of(place: str, seconds: float, position: int, *, touched: bool = False) -> Candidate:
+        case = Case(f"tests/e2e/test_{place}.py::test_{position}", place)
+        return Candidate(Piece((case,), seconds, 10.0, position), touched=touched)
+
+    large, small, touched = (of("large", 50.0, 0), of("small", 60.0, 1), of("touched", 500.0, 2, touched=True))
+    beside, more = of("touched", 9.0, 3), of("large", 50.0, 4)
+    taken = [more, beside, large, small, touched]
+    turns = []
+    while taken:
+        turns.append(next_place(taken))
+        taken = [one for one in taken if one not in turns[-1]]
+    assert turns == [(touched, beside), (small,), (large, more)]
+    assert next_place(()) == ()
+
+
+def test_the_pace_is_what_has_run_and_a_margin_and_never_quicker_than_recorded() -> None:
+    assert pace(0.0, 0.0) == SLOWER
+    assert pace(200.0, 100.0) == pytest.approx(2 * MARGIN)
+    assert pace(50.0, 100.0) == 1.0
 
 
 def test_the_time_is_counted_from_the_start_of_ci(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,8 +97,11 @@ def test_the_time_is_counted_from_the_start_of_ci(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(STARTED, "7.5")
     monkeypatch.setattr(running, "boot_seconds", lambda: 10.0)
     assert left_for_short() == LONGEST_SECONDS - 2.5
+    assert (left := clock(left_for_short)) is not None
+    assert left() == LONGEST_SECONDS - 2.5
     monkeypatch.delenv(STARTED)
     assert left_for_short() is None
+    assert clock(left_for_short) is None
 
 
 # --- running it ----------------------------------------------------------------------------------------------------
@@ -76,19 +110,37 @@ CASES = [
     Case("tests/e2e/test_a.py::test_1", "test_a"),
     Case("tests/e2e/test_a.py::test_2", "test_a", needs=(Need("v1.37.1"),)),
     Case("tests/e2e/test_a.py::test_long", "test_a", rotation=True, needs=(Need("v1.35.9"),)),
+    Case("tests/e2e/test_b.py::test_3", "test_b", chain="b"),
+    Case("tests/e2e/test_b.py::test_rotates", "test_b", chain="b", rotation=True),
 ]
+A, NEEDY, _, B, _ = (case.id for case in CASES)
 PASSED = Record(seconds=100.0, setup=60.0, tree="another", scenario="as it is", date="2026-11-24", run=1)
 
 
+@dataclass
+class Clock:
+    """Calls of pytest take `slower` times what is recorded, and are kept, by the cases that they name."""
+
+    slower: float = 1.0
+    now: float = 0.0
+    called: list[list[str]] = field(default_factory=list)
+    fails: frozenset[str] = frozenset()
+
+    def run(self, argv: list[object], **_: object) -> None:
+        words = [str(word) for word in argv]
+        cases = [word for word in words if "::" in word]
+        self.called.append(cases or words)
+        self.now += self.slower * (60 + 100 * len(cases))
+        if not self.fails.isdisjoint(cases or {"all"}):
+            raise subprocess.CalledProcessError(3, words)
+
+
 @pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    found: list[list[str]] = []
-
-    def run(argv: list[object], **_: object) -> None:
-        found.append([str(word) for word in argv])
-
-    monkeypatch.setattr(subprocess, "run", run)
-    return found
+def clocked(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(subprocess, "run", made.run)
+    monkeypatch.setattr(running, "boot_seconds", lambda: made.now)
+    return made
 
 
 @pytest.fixture
@@ -109,27 +161,56 @@ def make(built: list[Need]) -> Callable[..., Situation]:
     return of
 
 
-def test_what_is_left_out_is_named_and_not_built_for(called, built, make, capsys) -> None:
-    assert run_short(make(), 100.0) == 0
-    [argv] = called
-    assert f"--deselect={CASES[1].id}" in argv
-    assert argv[-3:] == ["not rotation", f"--deselect={CASES[1].id}", "tests/e2e"]
-    assert built == []
-    assert CASES[1].id in capsys.readouterr().out
+def left_of(clocked: Clock, seconds: float) -> Callable[[], float]:
+    return lambda: seconds - clocked.now
 
 
-@pytest.mark.parametrize(("left", "changed"), [(None, ()), (10_000.0, ()), (100.0, (CASES[1].id,))])
-def test_otherwise_all_short_cases_run_and_what_they_need_is_built(called, built, make, capsys, left, changed) -> None:
-    assert run_short(make(*changed), left) == 0
-    [argv] = called
+def test_by_hand_all_short_cases_run_in_one_call(clocked: Clock, built, make) -> None:
+    assert run_short(make(), None) == 0
+    [argv] = clocked.called
     assert argv[-3:] == ["-m", "not rotation", "tests/e2e"]
     assert built == [Need("v1.37.1")]
-    assert capsys.readouterr().out == ""
 
 
-def test_a_failure_is_the_commands(monkeypatch: pytest.MonkeyPatch, make) -> None:
-    def run(argv: list[object], **_: object) -> None:
-        raise subprocess.CalledProcessError(3, [str(word) for word in argv])
+def test_with_time_enough_all_short_cases_run_those_of_a_chain_too_that_the_rotation_has_the_end_of(
+    clocked: Clock, built, make, capsys
+) -> None:
+    assert run_short(make(), left_of(clocked, 5000.0)) == 0
+    assert clocked.called == [[B], [A, NEEDY]]
+    assert built == [Need("v1.37.1")]
+    assert "left to the next run" not in capsys.readouterr().out
 
-    monkeypatch.setattr(subprocess, "run", run)
+
+def test_what_is_not_built_waits_is_named_and_not_built_for(clocked: Clock, built, make, capsys) -> None:
+    assert run_short(make(), left_of(clocked, 500.0)) == 0
+    assert clocked.called == [[A], [B]]
+    assert built == []
+    assert f"left to the next run, as CI has not the time for them:\n  {NEEDY}\n" in capsys.readouterr().out
+
+
+def test_on_a_slow_day_what_comes_later_is_asked_for_by_the_pace(clocked: Clock, make, capsys) -> None:
+    clocked.slower = 3.0
+    assert run_short(make(), left_of(clocked, 900.0)) == 0
+    assert clocked.called == [[A]], "480 seconds of 900 are gone, and 160 more would take 528 at this pace"
+    assert B in (said := capsys.readouterr().out)
+    assert "they took 3.0 times what is recorded" in said
+
+
+def test_what_the_change_touches_comes_first(clocked: Clock, built, make) -> None:
+    assert run_short(make(NEEDY), left_of(clocked, 600.0)) == 0
+    assert clocked.called == [[NEEDY], [B]]
+
+
+def test_a_failure_is_the_commands_and_ends_nothing(clocked: Clock, make) -> None:
+    clocked.fails = frozenset({B, "all"})
     assert run_short(make(), None) == 3
+    clocked.called.clear()
+    assert run_short(make(), left_of(clocked, 5000.0)) == 1
+    assert clocked.called == [[B], [A, NEEDY]]
+
+
+def test_what_nobody_has_seen_pass_and_has_no_time_fails(clocked: Clock, make, capsys) -> None:
+    found = make()
+    found.__dict__["scenarios"] |= {A: "another"}
+    assert run_short(found, left_of(clocked, 100.0)) == 1
+    assert f"./run cases run '{A}'" in capsys.readouterr().out
