@@ -1,7 +1,7 @@
 """What is wrong with the list of cases: it fails tier 0. Pure.
 
-Contract: every case has a record and every record a case; each has passed once; none is passed over for more than two
-whole turns of the rotation; none is so long that no run of CI could take it.
+Contract: every case has a record and every record a case; each has passed once, and not longer ago than two turns
+of the rotation take; none is so long that no run of CI could take it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from cases.listing import Case
 from cases.pieces import Piece, pieces_of
 from cases.records import Record, path_of
-from cases.rotation import passed_over
+from cases.rotation import TOO_OLD_DAYS, grown_old
 from cases.tree import ROOT
 
 LONGEST_SECONDS = 600
@@ -58,8 +58,8 @@ def _gone(cases: Iterable[Case], records: Mapping[str, Record], scenarios: Mappi
 
 
 def _waiting(pieces: Sequence[Piece], records: Mapping[str, Record]) -> Iterable[str]:
-    for case, runs in passed_over(pieces, records).items():
-        waited = f"was passed over in {runs} runs, which is more than two turns of the rotation"
+    for case, passed in grown_old(pieces, records, TOO_OLD_DAYS).items():
+        waited = f"passed last on {passed}, which is more than {TOO_OLD_DAYS} days before the latest pass"
         yield f"{case} {waited}: ./run cases run '{case}'"
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from cases.pieces import Piece, seconds_of
-from cases.records import Record, latest_run
+from cases.records import Record
 
 WHOLE_SECONDS = 75 * 60
 """From the start of CI on: what is left of it gets the rotation."""
@@ -30,6 +30,9 @@ SHARE_SECONDS = 15 * 60
 LONGEST_WAITS = 4.0
 """How many chances in a draw whoever has waited longest has for one of whoever was recorded last."""
 OLD_DAYS = 14
+"""A complete turn by hand takes about as long: twenty hours of scenarios, beside what else is done."""
+TOO_OLD_DAYS = 2 * OLD_DAYS
+"""Two turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ def _drawn(one: Candidate, tree: str) -> float:
 def cost(taken: Sequence[Candidate], build_seconds: Mapping[str, float], slower: float = SLOWER) -> float:
     """Seconds at most: setups and builds are paid once each."""
     builds = frozenset[str]().union(*(one.builds for one in taken))
-    return slower * seconds_of(one.piece for one in taken) + sum(build_seconds[build] for build in builds)
+    return slower * (seconds_of(one.piece for one in taken) + sum(build_seconds[build] for build in builds))
 
 
 def first_group(pick: Pick) -> tuple[Candidate, ...]:
@@ -170,18 +173,11 @@ def longer_than_a_share(pieces: Iterable[Piece]) -> list[Piece]:
     return [piece for piece in pieces if piece.rotates and SLOWER * seconds_of([piece]) > SHARE_SECONDS]
 
 
-def passed_over(pieces: Sequence[Piece], records: Mapping[str, Record]) -> dict[str, int]:
-    """Case → for how many runs it has waited, of those of the rotation that wait for more than two whole turns."""
-    now, limit = latest_run(records), 2 * turn(pieces)
-    rotating = [case.id for piece in pieces for case in piece.cases if case.rotation and case.id in records]
-    return {case: waited for case in rotating if (waited := now - records[case].run) > limit}
-
-
-def grown_old(pieces: Sequence[Piece], records: Mapping[str, Record]) -> dict[str, str]:
-    """Case → when it passed last, of those of the rotation for which that is more than OLD_DAYS before the latest pass
-    of all. Runs by hand have the number of the latest run, so that by numbers nobody waits while there are only these;
-    and no clock is asked, so that a tree that passes goes on to do so."""
+def grown_old(pieces: Sequence[Piece], records: Mapping[str, Record], days: int = OLD_DAYS) -> dict[str, str]:
+    """Case → when it passed last, of those of the rotation for which that is more than `days` before the latest pass of
+    all. By days, as the numbers of runs say nothing: CI records none, and what is run by name counts as of the latest
+    one. No clock is asked, so that a tree that passes goes on to do so."""
     dates = {case: record.date for case, record in records.items() if record.date is not None}
     latest = max(map(date.fromisoformat, dates.values()), default=date.min)
     rotating = [case.id for piece in pieces for case in piece.cases if case.rotation and case.id in dates]
-    return {case: dates[case] for case in rotating if (latest - date.fromisoformat(dates[case])).days > OLD_DAYS}
+    return {case: dates[case] for case in rotating if (latest - date.fromisoformat(dates[case])).days > days}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +13,43 @@ from cases.building import build
 from cases.listing import PYTEST
 from cases.pieces import Piece, seconds_of
 from cases.rotation import Candidate, cost, first_group, pick, seconds_left, waits_for_a_first_pass
-from cases.short import next_place, pace, pick_short, seconds_of_short
+from cases.short import pace, pick_short, seconds_of_short, shows_too_little
 from cases.situation import Situation
 from cases.tree import ROOT
 
 STARTED = "AUTARKY_CI_STARTED"
 """When CI began, by the boot clock in seconds: .ci/run sets it."""
+
+
+LONGEST_OVERRUN = 4 * 60
+"""Seconds that a group may take beyond the time that tier 1 has: then it hangs, or the day is slower than ever, and is
+interrupted while there is time to say so."""
+CLEANS_UP_WITHIN = 90.0
+
+
+def run_pytest(arguments: Sequence[str], seconds: float | None) -> None:
+    """Raises CalledProcessError if a case fails, or if it takes longer: then it is interrupted as by Ctrl-C, so that it
+    takes its clusters down, and killed if that lasts."""
+    with subprocess.Popen([*PYTEST, *arguments], cwd=ROOT) as pytest:
+        try:
+            status = pytest.wait(seconds)
+        except subprocess.TimeoutExpired:
+            say(f"interrupted, as it has not ended within {minutes(seconds or 0)}")
+            status = _interrupt(pytest)
+        except BaseException:
+            pytest.kill()
+            raise
+    if status != 0:
+        raise subprocess.CalledProcessError(status, [*PYTEST, *arguments])
+
+
+def _interrupt(pytest: subprocess.Popen[bytes]) -> int:
+    pytest.send_signal(signal.SIGINT)
+    try:
+        pytest.wait(CLEANS_UP_WITHIN)
+    except subprocess.TimeoutExpired:
+        pytest.kill()
+    return pytest.wait() or 1
 
 
 def say(sentence: str) -> None:
@@ -60,11 +92,13 @@ def in_ci() -> bool:
 
 @dataclass
 class Runner:
-    """Runs groups of pieces. `record`: as of which run their passes are recorded; None for not at all. `seconds` that
-    pytest took for all of them, with nothing that was built first."""
+    """Runs groups of pieces. `record`: as of which run their passes are recorded; None for not at all. `limit`: seconds
+    after which a group is interrupted, which is a failure; None where no clock is kept. `seconds` that pytest took for
+    all of them, with nothing that was built first."""
 
     record: int | None
     failed: list[str] = field(default_factory=list)
+    limit: Callable[[], float] | None = None
     seconds: float = 0.0
 
     def run(self, group: Sequence[Piece]) -> None:
@@ -81,7 +115,7 @@ class Runner:
     def _run(self, arguments: Sequence[str]) -> None:
         began = boot_seconds()
         try:
-            subprocess.run([*PYTEST, *arguments], cwd=ROOT, check=True)
+            run_pytest(arguments, None if self.limit is None else max(0.0, self.limit()))
         finally:
             self.seconds += boot_seconds() - began
 
@@ -111,37 +145,58 @@ def _all_short(situation: Situation) -> int:
     """In one call of pytest."""
     try:
         build(need for case in situation.cases if not case.rotation for need in case.needs)
-        subprocess.run([*PYTEST, "-m", "not rotation", "tests/e2e"], cwd=ROOT, check=True)
+        run_pytest(["-m", "not rotation", "tests/e2e"], None)
     except subprocess.CalledProcessError as error:
         return error.returncode
     return 0
 
 
 def _short_by_the_clock(situation: Situation, left: Callable[[], float]) -> int:
-    """Place by place, each asked for what fits now."""
-    waiting = situation.short_pieces
-    runner, recorded, late = Runner(None), 0.0, []
-    while True:
-        candidates, build_seconds = situation.candidates(waiting)
-        picked = pick_short(candidates, left(), build_seconds, situation.tree, pace(runner.seconds, recorded))
-        group = [one.piece for one in next_place(picked.taken)]
-        if not group:
-            break
-        runner.run(group)
-        recorded += seconds_of(group)
-        late += [one for one in picked.too_long if one.piece.place == group[0].place]
-        waiting = [piece for piece in waiting if piece.place != group[0].place]
-    return _end_short(runner, [*late, *picked.too_long], recorded)
+    """Place by place, each asked for what fits now; once all have had their turn, what did not fit is asked again."""
+    short = ShortRun(situation, left)
+    late = short.places(short.places(situation.short_pieces))
+    return short.end(late)
 
 
-def _end_short(runner: Runner, late: Sequence[Candidate], recorded: float) -> int:
-    """Exit status. A case that waits fails nothing, but for one that the change touches and nobody has seen pass."""
-    if recorded:
-        say(f"they took {runner.seconds / recorded:.1f} times what is recorded")
-    if late:
-        say("left to the next run, as CI has not the time for them:")
-        print("\n".join(f"  {case}" for one in late for case in one.piece.ids), flush=True)
-    return _end(runner, late)
+@dataclass
+class ShortRun:
+    """Tier 1 by the clock. `recorded`: seconds of what has run."""
+
+    situation: Situation
+    left: Callable[[], float]
+    recorded: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.runner = Runner(None, limit=lambda: self.left() + LONGEST_OVERRUN)
+
+    def places(self, waiting: Sequence[Piece]) -> list[Piece]:
+        """Runs what fits of each place, and returns the rest."""
+        late: list[Piece] = []
+        while True:
+            candidates, build_seconds = self.situation.candidates(waiting)
+            slower = pace(self.runner.seconds, self.recorded)
+            picked = pick_short(candidates, self.left(), build_seconds, self.situation.tree, slower)
+            group = [candidate.piece for candidate in first_group(picked)]
+            if not group:
+                return [*late, *waiting]
+            self.runner.run(group)
+            self.recorded += seconds_of(group)
+            late += [piece for piece in waiting if piece.place == group[0].place and piece not in group]
+            waiting = [piece for piece in waiting if piece.place != group[0].place]
+
+    def end(self, late: Sequence[Piece]) -> int:
+        """Exit status. A case that waits fails nothing, but for one that the change touches and nobody has seen pass;
+        and a run that has shown too little fails."""
+        if self.recorded:
+            say(f"they took {self.runner.seconds / self.recorded:.1f} times what is recorded")
+        if late:
+            say("left to the next run, as CI has not the time for them:")
+            print("\n".join(f"  {case}" for piece in late for case in piece.ids), flush=True)
+        status = _end(self.runner, self.situation.candidates(late)[0])
+        if shows_too_little(self.recorded, seconds_of(self.situation.short_pieces)):
+            say("FAILED: of the short cases too few had the time to run, which shows too little")
+            return 1
+        return status
 
 
 def _end(runner: Runner, late: Iterable[Candidate]) -> int:

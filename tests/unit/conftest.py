@@ -7,6 +7,7 @@ these directories are missing, nothing can be. Two of pytest's processes may bla
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,3 +35,10 @@ def _writes_nothing_of_a_node() -> Iterator[None]:
     yield
     new = sorted(map(str, _there() - before))
     assert not new, f"a test has written to this machine itself: {', '.join(new)}"
+
+
+@pytest.fixture
+def as_root() -> None:
+    """For what only root can do. No test skips itself."""
+    if os.geteuid() != 0:
+        pytest.fail("only root can run it: run the tests as root")

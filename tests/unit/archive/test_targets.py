@@ -104,7 +104,7 @@ def test_what_others_have_put_there_is_neither_written_to_nor_removed(target: Di
     assert (tmp_path / "backups/a").read_bytes() == b"1"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+@pytest.mark.usefixtures("as_root")  # who makes files of others
 def test_a_file_of_another_user_stays_his(target: Directory, tmp_path: Path) -> None:
     (tmp_path / "backups").mkdir()
     foreign = tmp_path / "backups/.a.part"

@@ -79,12 +79,14 @@ def test_of_one_scenario_with_several_parameters_each_record_goes_to_its_own() -
     assert not checks.is_certain(new[0].id, f"{HA}::test_old[n2]", records, {new[0].id: "hash of one"})
 
 
-def test_what_was_passed_over_for_more_than_two_turns_fails_with_what_runs_it() -> None:
-    late = {**LISTED, TWO.id: replace(LISTED[TWO.id], run=10)}
-    [problem] = problems(late)
-    assert "was passed over in 3 runs, which is more than two turns" in problem
+def test_what_has_passed_longer_ago_than_two_turns_take_fails_with_what_runs_it() -> None:
+    def dated(latest: str) -> dict[str, Record]:
+        return {ONE.id: replace(LISTED[ONE.id], date="2026-11-01"), TWO.id: replace(LISTED[TWO.id], date=latest)}
+
+    [problem] = problems(dated("2026-11-30"))
+    assert problem.startswith(f"{ONE.id} passed last on 2026-11-01, which is more than 28 days before")
     assert problem.endswith(f"./run cases run '{ONE.id}'")
-    assert problems({**LISTED, TWO.id: replace(LISTED[TWO.id], run=9)}) == []
+    assert problems(dated("2026-11-29")) == []
 
 
 @pytest.mark.parametrize("longer", ["in seconds", "by its timeout"])

@@ -25,7 +25,6 @@ from cases.rotation import (
     grown_old,
     in_turn,
     longer_than_a_share,
-    passed_over,
     pick,
     seconds_left,
     turn,
@@ -178,7 +177,7 @@ def test_the_first_group_is_all_that_was_taken_of_one_place_in_the_order_of_its_
 
 def test_setup_and_build_are_paid_once_by_those_that_share_them() -> None:
     first, second = (Candidate(a_piece(n), builds=frozenset({"virtual machine"})) for n in (1, 2))
-    alone = SLOWER * (100 + 60) + 180
+    alone = SLOWER * (100 + 60 + 180)
     assert cost([first], BUILDS) == pytest.approx(alone)
     assert cost([first, second], BUILDS) == pytest.approx(alone + SLOWER * 100)
 
@@ -278,16 +277,6 @@ def test_what_is_longer_than_the_share_of_a_run_of_ci_is_told() -> None:
     assert found.cases == (cases[1],)
 
 
-def test_passed_over_is_who_has_waited_for_more_than_two_turns() -> None:
-    pieces, records = a_list(20, 450.0)
-    late, other = pieces[3].ids[0], pieces[4].ids[0]
-    in_time = {**records, other: replace(records[other], run=1 + 26)}
-    assert passed_over(pieces, in_time) == {}
-    too_late = {**in_time, other: replace(records[other], run=2 + 26)}
-    assert passed_over(pieces, too_late).keys() == {piece.ids[0] for piece in pieces} - {other}
-    assert passed_over(pieces, too_late)[late] == 27
-
-
 def test_grown_old_is_what_has_passed_two_weeks_before_the_latest_pass_whatever_the_runs_are_called() -> None:
     """Runs by hand have the number of the latest one: while there are only these, nobody is passed over by it."""
     pieces, records = a_list(3, 450.0)
@@ -297,12 +286,11 @@ def test_grown_old_is_what_has_passed_two_weeks_before_the_latest_pass_whatever_
     assert grown_old(pieces, dated) == {}
     later = {**dated, fresh: replace(dated[fresh], date="2026-11-25")}
     assert grown_old(pieces, later) == {old: "2026-11-10"}
+    assert grown_old(pieces, later, 15) == {}
     assert grown_old(pieces, {never: dated[never]}) == {}
 
 
-def test_a_case_that_every_run_of_ci_has_is_never_passed_over() -> None:
+def test_a_case_that_every_run_of_ci_has_never_grows_old() -> None:
     cases = [Case("tests/e2e/test_m.py::test_short", "test_m"), Case(ONE, "test_one", rotation=True)]
-    records = {cases[0].id: Record(seconds=1.0, run=0), ONE: Record(seconds=1.0, run=99)}
-    assert passed_over(pieces_of(cases, records), records) == {}
-    dated = {ONE: replace(records[ONE], date="2026-11-30"), cases[0].id: Record(seconds=1.0, date="2026-10-01")}
+    dated = {ONE: Record(seconds=1.0, date="2026-11-30"), cases[0].id: Record(seconds=1.0, date="2026-10-01")}
     assert grown_old(pieces_of(cases, dated), dated) == {}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from cases import running, situation
-from cases.listing import Case, Need
+from cases.listing import PYTEST, Case, Need
 from cases.pieces import Piece
 from cases.records import Record
-from cases.running import Runner, left_of_ci, rotate
+from cases.running import Runner, left_of_ci, rotate, run_pytest
 from cases.situation import Situation
 
 CASES = [
@@ -185,10 +187,15 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def run(argv: Sequence[str], **_: object) -> None:
         commands.append([str(word) for word in argv])
-        if any("test_a" in word for word in argv):
-            raise subprocess.CalledProcessError(1, list(argv))
+
+    def run_pytest(arguments: Sequence[str], seconds: float | None) -> None:
+        assert seconds is None, "no clock is kept"
+        run([*PYTEST, *arguments])
+        if any("test_a" in word for word in arguments):
+            raise subprocess.CalledProcessError(1, list(arguments))
 
     monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(running, "run_pytest", run_pytest)
     return commands
 
 
@@ -213,6 +220,46 @@ def test_a_group_that_fails_keeps_no_other_from_running(called: list[list[str]])
     assert runner.failed == ["test_a"]
     assert runner.end() == 1
     assert called[-1][-1] == B2
+
+
+def test_a_group_may_take_what_is_left_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float | None] = []
+    monkeypatch.setattr(running, "run_pytest", lambda _, seconds: given.append(seconds))
+    lefts = iter([70.0, -5.0])
+    runner = Runner(None, limit=lambda: next(lefts))
+    runner.run(PIECES[1:])
+    runner.run(PIECES[1:])
+    assert given == [70.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import time\ntry: time.sleep(60)\nfinally: print('taken down', flush=True)", "taken down"),
+        ("import signal, time\nsignal.signal(signal.SIGINT, lambda *_: print('deaf', flush=True))\ntime.sleep(60)", ""),
+    ],
+    ids=["that takes its cluster down", "that does not hear it"],
+)
+def test_pytest_that_hangs_is_interrupted_and_fails(
+    program: str, said: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "PYTEST", (sys.executable, "-c", program))
+    monkeypatch.setattr(running, "CLEANS_UP_WITHIN", 1.0)
+    began = time.monotonic()
+    with pytest.raises(subprocess.CalledProcessError):
+        run_pytest([], 2.0)
+    assert time.monotonic() - began < 30
+    out = capfd.readouterr().out
+    assert "interrupted, as it has not ended within 0:02" in out
+    assert said in out
+
+
+def test_pytest_that_ends_in_time_passes_or_fails_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "PYTEST", (sys.executable, "-c", "import sys; sys.exit(int(sys.argv[1]))"))
+    run_pytest(["0"], 30.0)
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run_pytest(["3"], None)
+    assert failed.value.returncode == 3
 
 
 # --- the clock ----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -16,7 +16,15 @@ from cases.pieces import Piece
 from cases.records import Record
 from cases.rotation import SLOWER, Candidate, cost
 from cases.running import STARTED, clock, left_for_short, run_short
-from cases.short import LONGEST_SECONDS, MARGIN, next_place, pace, pick_short, seconds_of_short
+from cases.short import (
+    KNOWN_SECONDS,
+    LONGEST_SECONDS,
+    MARGIN,
+    pace,
+    pick_short,
+    seconds_of_short,
+    shows_too_little,
+)
 from cases.situation import Situation
 
 BUILDS = {"kubernetes v1.37.1": 300.0, "etcd v3.7.0": 60.0}
@@ -57,7 +65,7 @@ def test_where_the_time_is_too_short_by_a_second_what_has_to_be_built_for_waits(
         Candidate(Piece((Case(f"tests/e2e/test_one.py::test_{n}", "one"),), 100.0, 60.0, n)) for n in range(2)
     )
     built = replace(built, builds=frozenset(BUILDS))
-    needed = 2 * (100 + 100 + 60) + 300 + 60
+    needed = 2 * (100 + 100 + 60 + 300 + 60)
     assert pick_short([built, plain], needed, BUILDS, "tree", 2.0).too_long == ()
     assert pick_short([built, plain], needed - 1, BUILDS, "tree", 2.0).too_long == (built,)
     assert pick_short([plain, replace(built, touched=True)], needed - 1, BUILDS, "tree", 2.0).too_long == (plain,)
@@ -69,26 +77,18 @@ def test_who_goes_short_differs_from_tree_to_tree() -> None:
     assert len(late) > 3
 
 
-def test_the_place_with_what_is_touched_is_next_then_the_smallest() -> None:
-    def of(place: str, seconds: float, position: int, *, touched: bool = False) -> Candidate:
-        case = Case(f"tests/e2e/test_{place}.py::test_{position}", place)
-        return Candidate(Piece((case,), seconds, 10.0, position), touched=touched)
-
-    large, small, touched = (of("large", 50.0, 0), of("small", 60.0, 1), of("touched", 500.0, 2, touched=True))
-    beside, more = of("touched", 9.0, 3), of("large", 50.0, 4)
-    taken = [more, beside, large, small, touched]
-    turns = []
-    while taken:
-        turns.append(next_place(taken))
-        taken = [one for one in taken if one not in turns[-1]]
-    assert turns == [(touched, beside), (small,), (large, more)]
-    assert next_place(()) == ()
-
-
 def test_the_pace_is_what_has_run_and_a_margin_and_never_quicker_than_recorded() -> None:
     assert pace(0.0, 0.0) == SLOWER
-    assert pace(200.0, 100.0) == pytest.approx(2 * MARGIN)
-    assert pace(50.0, 100.0) == 1.0
+    assert pace(90.0, KNOWN_SECONDS - 1) == SLOWER, "the start of pytest is most of it"
+    assert pace(400.0, 200.0) == pytest.approx(2 * MARGIN)
+    assert pace(100.0, 200.0) == 1.0
+
+
+def test_less_than_a_third_shows_too_little() -> None:
+    assert shows_too_little(0.0, 300.0)
+    assert shows_too_little(99.0, 300.0)
+    assert not shows_too_little(100.0, 300.0)
+    assert not shows_too_little(0.0, 0.0)
 
 
 def test_the_time_is_counted_from_the_start_of_ci(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,19 +126,19 @@ class Clock:
     called: list[list[str]] = field(default_factory=list)
     fails: frozenset[str] = frozenset()
 
-    def run(self, argv: list[object], **_: object) -> None:
-        words = [str(word) for word in argv]
-        cases = [word for word in words if "::" in word]
-        self.called.append(cases or words)
+    def run(self, arguments: Sequence[str], seconds: float | None) -> None:
+        cases = [word for word in arguments if "::" in word]
+        assert (seconds is None) == (not cases), "by the clock, or by hand"
+        self.called.append(cases or list(arguments))
         self.now += self.slower * (60 + 100 * len(cases))
         if not self.fails.isdisjoint(cases or {"all"}):
-            raise subprocess.CalledProcessError(3, words)
+            raise subprocess.CalledProcessError(3, list(arguments))
 
 
 @pytest.fixture
 def clocked(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(subprocess, "run", made.run)
+    monkeypatch.setattr(running, "run_pytest", made.run)
     monkeypatch.setattr(running, "boot_seconds", lambda: made.now)
     return made
 
@@ -176,14 +176,14 @@ def test_with_time_enough_all_short_cases_run_those_of_a_chain_too_that_the_rota
     clocked: Clock, built, make, capsys
 ) -> None:
     assert run_short(make(), left_of(clocked, 5000.0)) == 0
-    assert clocked.called == [[B], [A, NEEDY]]
+    assert sorted(clocked.called) == [[A, NEEDY], [B]]
     assert built == [Need("v1.37.1")]
     assert "left to the next run" not in capsys.readouterr().out
 
 
 def test_what_is_not_built_waits_is_named_and_not_built_for(clocked: Clock, built, make, capsys) -> None:
     assert run_short(make(), left_of(clocked, 500.0)) == 0
-    assert clocked.called == [[A], [B]]
+    assert sorted(clocked.called) == [[A], [B]]
     assert built == []
     assert f"left to the next run, as CI has not the time for them:\n  {NEEDY}\n" in capsys.readouterr().out
 
@@ -191,14 +191,29 @@ def test_what_is_not_built_waits_is_named_and_not_built_for(clocked: Clock, buil
 def test_on_a_slow_day_what_comes_later_is_asked_for_by_the_pace(clocked: Clock, make, capsys) -> None:
     clocked.slower = 3.0
     assert run_short(make(), left_of(clocked, 900.0)) == 0
-    assert clocked.called == [[A]], "480 seconds of 900 are gone, and 160 more would take 528 at this pace"
-    assert B in (said := capsys.readouterr().out)
+    [[ran]] = clocked.called
+    [late] = {A, B} - {ran}
+    assert late in (said := capsys.readouterr().out), "480 seconds are gone, and 160 more would take 528 at this pace"
     assert "they took 3.0 times what is recorded" in said
 
 
+def test_what_did_not_fit_is_asked_again_when_the_others_were_quicker(clocked: Clock, built, make) -> None:
+    """At the pace that is supposed first, all of it would be too long. The tree decides whose turn it is first."""
+    clocked.slower, found = 0.5, make()
+    limit = SLOWER * (260 + 160 + sum(BUILDS.values())) - 1
+    ran = []
+    for number in range(10):
+        found.tree, clocked.called, until = f"tree {number}", [], clocked.now + limit
+        assert run_short(found, lambda until=until: until - clocked.now) == 0
+        ran.append(clocked.called)
+        assert sorted(case for group in clocked.called for case in group) == [A, NEEDY, B]
+    assert [[A], [B], [NEEDY]] in ran
+    assert [[B], [A, NEEDY]] in ran
+
+
 def test_what_the_change_touches_comes_first(clocked: Clock, built, make) -> None:
-    assert run_short(make(NEEDY), left_of(clocked, 600.0)) == 0
-    assert clocked.called == [[NEEDY], [B]]
+    assert run_short(make(NEEDY), left_of(clocked, 690.0)) == 0
+    assert clocked.called[0] == [NEEDY]
 
 
 def test_a_failure_is_the_commands_and_ends_nothing(clocked: Clock, make) -> None:
@@ -206,7 +221,7 @@ def test_a_failure_is_the_commands_and_ends_nothing(clocked: Clock, make) -> Non
     assert run_short(make(), None) == 3
     clocked.called.clear()
     assert run_short(make(), left_of(clocked, 5000.0)) == 1
-    assert clocked.called == [[B], [A, NEEDY]]
+    assert sorted(clocked.called) == [[A, NEEDY], [B]]
 
 
 def test_what_nobody_has_seen_pass_and_has_no_time_fails(clocked: Clock, make, capsys) -> None:
@@ -214,3 +229,9 @@ def test_what_nobody_has_seen_pass_and_has_no_time_fails(clocked: Clock, make, c
     found.__dict__["scenarios"] |= {A: "another"}
     assert run_short(found, left_of(clocked, 100.0)) == 1
     assert f"./run cases run '{A}'" in capsys.readouterr().out
+
+
+def test_a_run_that_had_no_time_for_any_has_shown_nothing_and_fails(clocked: Clock, make, capsys) -> None:
+    assert run_short(make(), left_of(clocked, 0.0)) == 1
+    assert clocked.called == []
+    assert "which shows too little" in capsys.readouterr().out
