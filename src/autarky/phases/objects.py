@@ -38,7 +38,8 @@ class ApplyObjects:
     name: str = "apply-objects"
     title: str = "Apply the hosted components"
     timeout: float = 180
-    needs: tuple[str, ...] = ("start-control-plane", "record-applied")
+    # An upgrade that is refused must not be done in one pass by what is applied.
+    needs: tuple[str, ...] = ("upgrade-control-plane", "start-control-plane", "record-applied")
 
     async def plan(self, context: Context) -> Sequence[Change | Kept | Warn]:
         under_way = await _upgrade_under_way(context)

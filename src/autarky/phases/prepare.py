@@ -103,7 +103,8 @@ class PrepareHosts:
     name: str = "prepare-hosts"
     title: str = "Prepare the hosts"
     timeout: float = 600
-    needs: tuple[str, ...] = ("get-payload", "issue-certificates")
+    # It notes on the hosts what these run, and whose they are: what refuses a file has to come before it.
+    needs: tuple[str, ...] = ("check-file", "upgrade-control-plane", "get-payload", "issue-certificates")
 
     async def plan(self, context: Context) -> Sequence[Change | Warn]:
         if not context.addresses_known or context.payload is None or not context.pki.complete():

@@ -19,13 +19,14 @@ def test_a_phase_needs_only_phases_before_it(phase):
 
 NEEDS = {
     "write-kubeconfig": {"issue-certificates"},
-    "prepare-hosts": {"get-payload", "issue-certificates"},
+    # Both refuse what a host's notes would make true: another cluster's file, versions out of their order.
+    "prepare-hosts": {"check-file", "upgrade-control-plane", "get-payload", "issue-certificates"},
     "check-external-etcd": {"prepare-external-etcd"},
     "start-control-plane": {"prepare-hosts"},
     "start-joining": {"prepare-hosts", "start-control-plane"},
     # What is applied is noted before, so that it can be deleted later.
     "record-applied": {"start-control-plane"},
-    "apply-objects": {"start-control-plane", "record-applied"},
+    "apply-objects": {"upgrade-control-plane", "start-control-plane", "record-applied"},
     "join-nodes": {"apply-objects", "start-joining"},
     "start-agents": {"prepare-hosts", "apply-objects"},
     "pivot": {"apply-objects", "start-agents", "join-nodes"},
