@@ -187,10 +187,13 @@ def _program(name: str) -> Path:
 
 
 def into_host(cluster: TestCluster, host: str, source: Path, path: str) -> None:
-    """By the host's file system, which this machine sees."""
+    """By the host's file system, which this machine sees. A program that runs there keeps its file: nobody may write
+    into that."""
     target = Path(f"/proc/{cluster.host_process(host)}/root{path}")
-    target.write_bytes(source.read_bytes())
-    target.chmod(0o755)
+    beside = target.with_name(f"{target.name}.new")
+    beside.write_bytes(source.read_bytes())
+    beside.chmod(0o755)
+    beside.replace(target)
 
 
 # --- moves, as the page says -----------------------------------------------------------------------------------------
