@@ -7,7 +7,7 @@ of the rotation take; none is so long that no run of CI could take it.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from cases.listing import Case
 from cases.pieces import Piece, pieces_of
@@ -17,8 +17,6 @@ from cases.tree import ROOT
 
 LONGEST_SECONDS = 600
 LONGEST_TIMEOUT = 900
-NOT_SHARDED_YET: frozenset[str] = frozenset()
-"""Modules with cases that are longer, until these are cut into shorter ones."""
 
 
 def problems(cases: Sequence[Case], records: Mapping[str, Record], scenarios: Mapping[str, str]) -> list[str]:
@@ -28,7 +26,7 @@ def problems(cases: Sequence[Case], records: Mapping[str, Record], scenarios: Ma
         *_without_first_pass(cases, records),
         *_gone(cases, records, scenarios),
         *_waiting(pieces_of(cases, records), records),
-        *_long(cases, records, NOT_SHARDED_YET),
+        *_long(cases, records),
     ]
 
 
@@ -63,22 +61,12 @@ def _waiting(pieces: Sequence[Piece], records: Mapping[str, Record]) -> Iterable
         yield f"{case} {waited}: ./run cases run '{case}'"
 
 
-def _long(cases: Iterable[Case], records: Mapping[str, Record], excused: Collection[str]) -> Iterable[str]:
-    long: set[str] = set()
+def _long(cases: Iterable[Case], records: Mapping[str, Record]) -> Iterable[str]:
     for case in cases:
         seconds = records.get(case.id, Record()).seconds or 0.0
-        if seconds <= LONGEST_SECONDS and case.timeout <= LONGEST_TIMEOUT:
-            continue
-        long.add(_module(case))
-        if _module(case) not in excused:
+        if seconds > LONGEST_SECONDS or case.timeout > LONGEST_TIMEOUT:
             limits = f"{LONGEST_SECONDS} s, or its timeout longer than {LONGEST_TIMEOUT} s"
             yield f"{case.id} takes longer than {limits}: cut it into several"
-    for module in sorted(set(excused) - long):
-        yield f"{module} has no case that is too long any more: take it out of NOT_SHARDED_YET in tests/cases/checks.py"
-
-
-def _module(case: Case) -> str:
-    return case.id.partition("::")[0].rpartition("/")[2].removesuffix(".py")
 
 
 # --- renames ------------------------------------------------------------------------------------------

@@ -51,6 +51,12 @@ def holds(cluster: TestCluster, host: str, server: str) -> bool:
     return " 200 " in answer(cluster, host, f"/{server}").partition("\n")[0]
 
 
+def has_left(cluster: TestCluster, host: str, server: str) -> bool:
+    """Whether that load balancer answers that it does not hold the server for ready. It answers so for a name that it
+    does not know, too: who waits for this has seen before that it `holds` the server."""
+    return " 503 " in answer(cluster, host, f"/{server}").partition("\n")[0]
+
+
 def configuration(cluster: TestCluster, host: str) -> Balancer | None:
     """What the configuration on its disk was made from."""
     return nllb.parse(_text(cluster, host))

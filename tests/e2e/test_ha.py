@@ -39,6 +39,7 @@ from labels import (
     unlabel,
 )
 from leases import everything_is_led, leader
+from leaves import restarts
 from rollouts import (
     SCHEDULER,
     condition,
@@ -155,11 +156,11 @@ def test_a_workers_static_pod_that_passes_for_an_old_api_server_vetoes_no_rollou
 @pytest.mark.rotation
 def test_a_workers_agent_that_stands_still_is_ended_by_its_kubelet(cluster: TestCluster) -> None:
     """No other one waits there."""
-    of_worker = ("-n", "kube-system", "get", "pods", "-l", "k8s-app=node-agent", "--field-selector=spec.nodeName=w1")
-    told = (*of_worker, "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
-    before = cluster.kubectl(*told)
-    cluster.shell("w1", "pkill -STOP -f '[a]utarky.agents.node$'")
-    cluster.wait("it is started anew", lambda: cluster.kubectl(*told) != before, seconds=300)
+    there = ("-l", "k8s-app=node-agent", f"--field-selector=spec.nodeName={WORKER}")
+    [pod] = cluster.kubectl(*SYSTEM, "get", "pods", *there, "-o", "jsonpath={.items[*].metadata.name}").split()
+    before = restarts(cluster)[pod]
+    cluster.shell(WORKER, "pkill -STOP -f '[a]utarky.agents.node$'")
+    cluster.wait("it is started again", lambda: restarts(cluster).get(pod, 0) > before, seconds=300)
     wait_until_healthy(cluster)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 from harness import COMMAND, STATE, TestCluster, environment, kill_when
+
+from autarky.lab.network import LabNetwork
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -33,10 +37,15 @@ def test_hosts_reach_each_other_by_name_and_run_systemd(lab: TestCluster) -> Non
 
 def test_what_would_leave_the_lab_is_dropped(lab: TestCluster) -> None:
     """Looked up in the rules and routes; nothing is sent."""
-    rules = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
+    directory = STATE / "autarky/labs" / NAME
+    subnet = json.loads((directory / "lab.json").read_text())["subnet"]
+    network = LabNetwork(str(directory), ipaddress.IPv4Network(subnet))
+    listed = ["nft", "list", "table", "inet", network.table]
+    rules = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
     bridge = lab.shell("n1", "ip route show default").split()[2].rpartition(".")[0]
     assert f"{bridge}." in lab.shell("n1", "ip -4 address show eth0")
-    assert "drop" in rules[rules.index("autarky_lab_") :]
+    dropped = {f'{way} "{network.uplink}" drop' for way in ("iifname", "oifname")}
+    assert dropped <= {line.strip() for line in rules.splitlines()}, rules
     assert "127." not in lab.shell("n1", "cat /etc/resolv.conf")
 
 

@@ -197,7 +197,7 @@ LOST = {
 def test_a_kubelet_whose_files_were_lost_with_the_power_is_heard_again(cluster: TestCluster, lost: str) -> None:
     """With an empty certificate it does not start, and without its kubeconfig neither; with a kubeconfig that names a
     certificate which is not there it starts only if it may ask for one."""
-    cluster.shell("n1", f"systemctl stop kubelet; {LOST[lost]}")
+    cluster.shell("n1", f"set -e; systemctl stop kubelet; {LOST[lost]}")
     cluster.autarky("lab", "cut", "--lab", cluster.name, "n1")
     began = datetime.now(UTC)
     cluster.autarky("lab", "start", "--lab", cluster.name, "n1", "-o", "plain")

@@ -16,6 +16,7 @@ from statistics import median
 import pytest
 from harness import TestCluster, one_node
 from kills import kill, killed
+from leaves import restarts
 from rollouts import SCHEDULER, condition, rolled_out
 from slots import (
     API,
@@ -172,10 +173,14 @@ def test_an_agent_whose_loop_is_blocked_is_ended_by_the_parked_one(cluster: Test
 
 
 def test_an_operator_that_stands_still_is_ended_by_its_kubelet(cluster: TestCluster) -> None:
-    restarts = ("-l", "k8s-app=autarky-operator", "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
-    before = cluster.kubectl(*SYSTEM, "get", "pods", *restarts)
+    before = {pod: count for pod, count in restarts(cluster).items() if pod.startswith("autarky-operator-")}
     cluster.shell("n1", "pkill -STOP -f '[a]utarky.agents.operator'")
-    cluster.wait("it is restarted", lambda: cluster.kubectl(*SYSTEM, "get", "pods", *restarts) != before, seconds=240)
+
+    def is_restarted() -> bool:
+        now = restarts(cluster)
+        return any(now.get(pod, 0) > count for pod, count in before.items())
+
+    cluster.wait("it is restarted", is_restarted, seconds=240)
     cluster.kubectl(*SYSTEM, "rollout", "status", "deploy/autarky-operator", "--timeout=180s")
 
 
@@ -276,8 +281,9 @@ def test_a_standby_that_the_kubelet_rejected_gets_a_new_activation(cluster: Test
     cluster.wait("the standby serves alone", lambda: alone(cluster), seconds=90)
     (accepted,) = manifests_of(cluster, "kube-apiserver")
     rejected = "standby-kube-apiserver-0badc0de.json"
+    last = last_of_kubelet_log(cluster)
     put_rejected_in_place_of(cluster, accepted, rejected)
-    cluster.wait("the kubelet rejects it", lambda: "NodeAffinity" in kubelet_log(cluster), seconds=60)
+    cluster.wait("the kubelet rejects it", lambda: "NodeAffinity" in kubelet_log(cluster, last), seconds=60)
     cluster.wait("there is a new activation", lambda: rejected not in manifests_of(cluster, "kube-apiserver"), 180)
     cluster.wait("the API answers", cluster.api_answers, seconds=60)
     cluster.kubectl(*SYSTEM, "rollout", "undo", API)
@@ -289,8 +295,17 @@ def alone(cluster: TestCluster) -> bool:
     return cluster.shell("n1", "ss -Htln 'sport = :7443'") == "" and cluster.api_answers()
 
 
-def kubelet_log(cluster: TestCluster) -> str:
-    return cluster.shell("n1", "journalctl -u kubelet --no-pager | grep -i 'predicate\\|admit\\|affinity' || true")
+def last_of_kubelet_log(cluster: TestCluster) -> str:
+    """The cursor of its last line."""
+    said = cluster.shell("n1", "journalctl -u kubelet --no-pager -n 1 --show-cursor | tail -n 1")
+    assert said.startswith("-- cursor: "), said
+    return said.removeprefix("-- cursor: ").strip()
+
+
+def kubelet_log(cluster: TestCluster, last: str) -> str:
+    """What it has said of pods since that line."""
+    since = f"journalctl -u kubelet --no-pager --after-cursor='{last}'"
+    return cluster.shell("n1", f"{since} | grep -i 'predicate\\|admit\\|affinity' || true")
 
 
 def put_rejected_in_place_of(cluster: TestCluster, accepted: str, rejected: str) -> None:

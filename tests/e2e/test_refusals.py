@@ -96,6 +96,17 @@ def test_a_host_of_another_cluster_is_not_touched(make_cluster: Callable[..., Te
     cluster = make_cluster("t-owned", **one_node())
     cluster.up(*ONLY_HOSTS)
     cluster.shell("n1", 'echo \'{"cluster": "somebody-else", "node": "n1"}\' > /var/lib/autarky/state/node.json')
+    before = _files(cluster)
     refused = cluster.up(check=False)
     assert refused.status == 2
     assert "belongs to the cluster somebody-else" in refused.stderr
+    assert _files(cluster) == before
+
+
+def _files(cluster: TestCluster) -> list[str]:
+    """What `up` writes on the host: each file and link, with its mode, size, last change and target. Nothing of
+    Kubernetes runs there that might write by itself."""
+    places = "/etc/kubernetes /var/lib/autarky /etc/systemd/system"
+    found = cluster.shell("n1", f"find {places} ! -type d -printf '%p %m %s %C@ %l\\n'").splitlines()
+    assert any(line.startswith("/var/lib/autarky/state/node.json ") for line in found), found
+    return sorted(found)

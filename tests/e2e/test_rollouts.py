@@ -61,8 +61,17 @@ def test_an_edited_flag_of_level_3_leaves_hardly_a_moment_without_a_leader(clust
 
 def test_all_pods_of_levels_2_and_3_deleted_at_once_fail_no_request(cluster: TestCluster) -> None:
     names = ",".join([*(component(workload) for workload in HOSTED), "kube-proxy"])
+    selected = ("-l", f"k8s-app in ({names})")
+
+    def pods() -> set[str]:
+        return set(
+            cluster.kubectl(*SYSTEM, "get", "pods", *selected, "-o", "jsonpath={.items[*].metadata.uid}").split()
+        )
+
+    before = pods()
     with undisturbed(cluster):
-        cluster.kubectl(*SYSTEM, "delete", "pod", "--wait=false", "-l", f"k8s-app in ({names})")
+        cluster.kubectl(*SYSTEM, "delete", "pod", "--wait=false", *selected)
+        cluster.wait("all of them have gone", lambda: not before & pods(), seconds=120)
         for workload in (*HOSTED, "ds/kube-proxy"):
             rolled_out(cluster, workload)
 

@@ -11,8 +11,10 @@ from collections.abc import Callable
 import pytest
 from ha import (
     CONTROL,
+    ETCDCTL,
     WORKER,
     api_servers_cut_off,
+    etcd_leader,
     etcd_members,
     hosted_server_killed_again_and_again,
     member_cut_off,
@@ -75,10 +77,19 @@ def test_the_last_control_node_whose_api_server_serves_stays_though_the_others_n
 def test_a_node_whose_member_of_etcd_is_down_goes_on_judging_its_api_server(cluster: TestCluster) -> None:
     """The quorum is elsewhere: etcd is not down."""
     wait_until_healthy(cluster)
+    assert _member_serves(cluster, "n3")
     with member_cut_off(cluster, "n3"), hosted_server_killed_again_and_again(cluster, "n3"):
+        assert not _member_serves(cluster, "n3")
         serves = "kube-apiserver on n3"
         cluster.wait("the standby serves on n3", lambda: standbys_that_serve(cluster) == [serves], seconds=120)
+        assert not _member_serves(cluster, "n3"), "it came back before"
+        assert etcd_leader(cluster, ("n1", "n2")), "the quorum is not elsewhere"
     wait_until_healthy(cluster)
+
+
+def _member_serves(cluster: TestCluster, node: str) -> bool:
+    """As a client on the node itself sees it, which takes up to 5 s."""
+    return cluster.shell(node, f"{ETCDCTL} endpoint health >/dev/null 2>&1 && echo yes || true").strip() == "yes"
 
 
 def test_a_node_without_a_member_of_etcd_sees_that_the_quorum_is_gone_and_judges_nothing(cluster: TestCluster) -> None:

@@ -8,13 +8,14 @@ import json
 import time
 
 import pytest
-from balancers import connecting, holds
+from balancers import connecting, has_left, holds
 from ha import EVERYBODY, LONGEST_OUTAGE, WORKER, nothing_lost, wait_until_healthy
 from harness import Show, TestCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.shares("three_and_one"), pytest.mark.timeout(600)]
 
 HANGS = "n2"
+SERVER = f"{HANGS}-hosted"
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +26,12 @@ def cluster(three_and_one: TestCluster) -> TestCluster:
 def test_a_server_that_hangs_leaves_every_load_balancer_and_is_named(cluster: TestCluster, show: Show) -> None:
     """SIGSTOP: it accepts, and never answers."""
     wait_until_healthy(cluster)
+    cluster.wait("each holds it", lambda: all(holds(cluster, host, SERVER) for host in EVERYBODY))
     try:
         with cluster.probed(inside=WORKER) as reports, connecting(cluster, EVERYBODY) as met:
             time.sleep(2)  # so that there is a before
             cluster.shell(HANGS, "pkill -STOP -x kube-apiserver")
-            cluster.wait("it has left every load balancer", lambda: not _who_holds_it(cluster), seconds=10)
+            cluster.wait("it has left every load balancer", lambda: _has_left_all(cluster), seconds=10)
             cluster.wait("doctor names it", lambda: _is_named(cluster), seconds=90)
             time.sleep(5)  # for what was cut, and comes again
     finally:
@@ -40,8 +42,8 @@ def test_a_server_that_hangs_leaves_every_load_balancer_and_is_named(cluster: Te
     wait_until_healthy(cluster)
 
 
-def _who_holds_it(cluster: TestCluster) -> list[str]:
-    return [host for host in EVERYBODY if holds(cluster, host, f"{HANGS}-hosted")]
+def _has_left_all(cluster: TestCluster) -> bool:
+    return all(has_left(cluster, host, SERVER) for host in EVERYBODY)
 
 
 def _is_named(cluster: TestCluster) -> bool:

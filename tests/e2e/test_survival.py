@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from ha import longest_outage, nothing_failed, nothing_lost
 from harness import AGNHOST, TestCluster
-from slots import API, SYSTEM, settled, standbys
+from slots import API, SYSTEM, events_by_name, settled, standbys
 from survival import (
     AGENT,
     CONTROLLERS,
@@ -128,11 +128,22 @@ def test_every_pod_of_level_3_deleted_at_once_is_made_anew(cluster: TestCluster)
 
 
 def test_a_kubelet_that_starts_with_no_api_brings_it_back_and_it_pivots_by_itself(cluster: TestCluster) -> None:
-    stopped = "systemctl stop kubelet; pkill -KILL -x kube-apiserver; pkill -KILL -x kube-scheduler"
-    cluster.shell("n1", f"{stopped}; systemctl start kubelet")
+    killed, withdrawn = ("kube-apiserver", "kube-scheduler"), events_by_name(cluster, "StandbyWithdrawn")
+    before = processes(cluster, *killed)
+    cluster.shell("n1", " && ".join(["systemctl stop kubelet", *(f"pkill -KILL -x {name}" for name in killed)]))
+    assert not cluster.api_answers()
+    cluster.shell("n1", "systemctl start kubelet")
     cluster.wait("the API answers again", cluster.api_answers, seconds=60)
     schedules(cluster, "after-kubelet", AGNHOST)
     cluster.wait("everything is healthy", lambda: settled(cluster), seconds=120)
+    assert not before & processes(cluster, *killed)
+
+    def has_pivoted() -> bool:
+        """Of what the kubelet's start puts in place, only the end is an event."""
+        events = events_by_name(cluster, "StandbyWithdrawn")
+        return any(events[name].startswith("kube-apiserver: ") for name in events.keys() - withdrawn.keys())
+
+    cluster.wait("it is said that the standby went", has_pivoted)
 
 
 @pytest.mark.rotation
@@ -140,7 +151,7 @@ def test_a_torn_checkpoint_and_torn_manifests_do_not_keep_the_api_down(cluster: 
     """What a damaged disk or a hand leaves: the current revision without a pod, a manifest cut in half, garbage."""
     wait_for_checkpoint(cluster, "kube-apiserver")
     previous = cluster.shell("n1", "readlink /var/lib/autarky/standby/kube-apiserver/previous").strip()
-    cluster.shell("n1", f"systemctl stop kubelet; pkill -KILL -x kube-apiserver; pkill -KILL -f '{AGENT}'")
+    cluster.shell("n1", f"systemctl stop kubelet && pkill -KILL -x kube-apiserver && pkill -KILL -f '{AGENT}'")
     cluster.shell("n1", ": >/var/lib/autarky/standby/kube-apiserver/current/pod.json")
     cluster.shell("n1", f"head -c 300 {MANIFESTS}/etcd-*.json >{MANIFESTS}/standby-kube-apiserver-0badcafe.json")
     cluster.shell("n1", f"head -c 300 /dev/urandom >{MANIFESTS}/garbage.json; systemctl start kubelet")

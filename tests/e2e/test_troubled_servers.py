@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-from balancers import Connections, configuration, connecting, holds
+from balancers import Connections, configuration, connecting, has_left, holds
 from ha import etcd_leader, nothing_failed, nothing_lost
 from harness import STATE, TestCluster
+from labels import address_of
 from slots import SYSTEM, hosted_on
 
 from autarky.kube.kubeconfig import read_kubeconfig
@@ -81,10 +82,15 @@ def _outages(met: dict[str, Connections], what: str) -> None:
     assert not [str(seen) for seen in met.values() if seen.outage > OUTAGE_SECONDS]
 
 
+def _is_held(cluster: TestCluster, server: str, hosts: Sequence[str]) -> None:
+    """By each of these load balancers: else it would have left before any trouble."""
+    cluster.wait(f"{server} is in use", lambda: all(holds(cluster, host, server) for host in hosts))
+
+
 def _leaves(cluster: TestCluster, server: str, hosts: Sequence[str]) -> float:
-    """Seconds until no load balancer holds the server for ready."""
+    """Seconds until no load balancer holds the server for ready, as each of them answers."""
     began = time.monotonic()
-    while any(holds(cluster, host, server) for host in hosts):
+    while not all(has_left(cluster, host, server) for host in hosts):
         assert time.monotonic() - began < 30, f"{server} is still in use"
     return time.monotonic() - began
 
@@ -94,6 +100,7 @@ def _leaves(cluster: TestCluster, server: str, hosts: Sequence[str]) -> float:
 
 def test_a_hung_server_leaves_within_two_seconds_and_is_named(cluster: TestCluster) -> None:
     """SIGSTOP: it accepts, and never answers. Others serve meanwhile, and in the end it comes back."""
+    _is_held(cluster, "n2-hosted", NODES)
     with cluster.probed(inside="n4") as reports, connecting(cluster, NODES) as met:
         time.sleep(2)  # so that there is a before
         cluster.shell("n2", "pkill -STOP -x kube-apiserver")
@@ -113,15 +120,24 @@ def test_a_request_in_flight_on_a_draining_server_ends_well(cluster: TestCluster
     context = client_context(found.ca_pem, found.client_cert_pem, found.client_key_pem)
     address = cluster.kubectl("get", "node", "n1", "-o", "jsonpath={.status.addresses[0].address}")
     body = json.dumps({"metadata": {"name": "slowly-written"}}).encode()
+    shown = _certificates(cluster)
+    _is_held(cluster, "n1-hosted", NODES)
     with socket.create_connection((address, 6443)) as raw, context.wrap_socket(raw, server_hostname=address) as request:
+        met = ssl.DER_cert_to_PEM_cert(request.getpeercert(binary_form=True) or b"")
+        assert [node for node, pem in shown.items() if pem == met] == ["n1"], "another server has the request"
         head = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         request.sendall(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body[:5])
         cluster.kubectl(*SYSTEM, "delete", "pod", "--wait=false", *hosted_on("n1"))
-        cluster.wait("it drains", lambda: not any(holds(cluster, host, "n1-hosted") for host in NODES), seconds=60)
+        cluster.wait("it drains", lambda: all(has_left(cluster, host, "n1-hosted") for host in NODES), seconds=60)
         time.sleep(8)  # it is at its end: no load balancer has sent it anything for that long
         request.sendall(body[5:])
         assert _answer(request).startswith(b"HTTP/1.1 201 ")
     _healthy(cluster)
+
+
+def _certificates(cluster: TestCluster) -> dict[str, str]:
+    """Control node → what its hosted API server shows on its own port: each has one of its own."""
+    return {node: ssl.get_server_certificate((address_of(cluster, node), ports.API_HOSTED)) for node in CONTROL}
 
 
 def _answer(request: ssl.SSLSocket) -> bytes:
@@ -136,6 +152,7 @@ def test_a_power_cut_of_a_control_node_fails_new_connections_for_three_seconds_a
     cluster: TestCluster, node: str
 ) -> None:
     others = [name for name in NODES if name != node]
+    _is_held(cluster, f"{node}-hosted", others)
     with connecting(cluster, others) as met:
         time.sleep(2)
         cluster.autarky("lab", "cut", "--lab", cluster.name, node)

@@ -20,11 +20,6 @@ PASSED = Record(seconds=60.0, setup=30.0, tree="t", scenario="hash of one", date
 LISTED = {ONE.id: PASSED, TWO.id: replace(PASSED, scenario="hash of two")}
 
 
-@pytest.fixture(autouse=True)
-def _nobody_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "NOT_SHARDED_YET", set())
-
-
 def problems(
     records: dict[str, Record],
     cases: tuple[Case, ...] = (ONE, TWO),
@@ -90,7 +85,7 @@ def test_what_has_passed_longer_ago_than_two_turns_take_fails_with_what_runs_it(
 
 
 @pytest.mark.parametrize("longer", ["in seconds", "by its timeout"])
-def test_no_case_may_be_longer_than_ten_minutes(longer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_case_may_be_longer_than_ten_minutes(longer: str) -> None:
     records, cases = LISTED, (ONE, TWO)
     if longer == "in seconds":
         records = {**LISTED, ONE.id: replace(PASSED, seconds=600.1)}
@@ -98,11 +93,3 @@ def test_no_case_may_be_longer_than_ten_minutes(longer: str, monkeypatch: pytest
         cases = (replace(ONE, timeout=901), TWO)
     [problem] = problems(records, cases)
     assert problem == f"{ONE.id} takes longer than 600 s, or its timeout longer than 900 s: cut it into several"
-    monkeypatch.setattr(checks, "NOT_SHARDED_YET", {"test_ha"})
-    assert problems(records, cases) == []
-
-
-def test_nobody_stays_excused_who_needs_no_excuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "NOT_SHARDED_YET", {"test_ha"})
-    [problem] = problems(LISTED)
-    assert problem.startswith("test_ha has no case that is too long any more")
