@@ -72,8 +72,8 @@ def show_stale(_: argparse.Namespace) -> int:
 def _tell_turn(situation: Situation) -> None:
     rotating = [piece for piece in situation.pieces if piece.rotates]
     cases = sum(case.rotation for case in situation.cases)
-    whole = f"{cases} cases, {seconds_of(rotating) / 3600:.1f} h"
-    say(f"the rotation has {whole}; a turn is {turn(rotating)} runs of {SHARE_SECONDS // 60} minutes")
+    total = f"{cases} cases, {seconds_of(rotating) / 3600:.1f} h"
+    say(f"the rotation has {total}; a turn is {turn(rotating)} runs of {SHARE_SECONDS // 60} minutes")
     unknown = sum(not record.passed for record in situation.records.values())
     say(f"the latest run is {latest_run(situation.records)}; {unknown} of all cases have not passed yet")
     say(f"{_tell_stale(situation)}: ./run cases stale")
@@ -172,8 +172,8 @@ def rename(arguments: argparse.Namespace) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(prog="./run cases", description=__doc__)
-    commands = whole.add_subparsers(required=True, metavar="COMMAND")
+    top = argparse.ArgumentParser(prog="./run cases", description=__doc__)
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, does: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text)
@@ -200,7 +200,7 @@ def parser() -> argparse.ArgumentParser:
     renames = command("rename", rename, "carry the record of a case, a test or a module along to its new name")
     renames.add_argument("old", metavar="OLD")
     renames.add_argument("new", metavar="NEW")
-    return whole
+    return top
 
 
 def main() -> int:

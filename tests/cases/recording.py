@@ -4,7 +4,7 @@ Wired in by tests/e2e/conftest.py. A case passed when its setup, its call and it
 end of a place (the members of its etcd) fails in the teardown of whichever case is the last there: then no record of
 this session stands of that place, as nobody knows which case it was. The tree must be the same from the beginning of
 the session on, else it is unknown what passed, and nothing is written. Nor is anything while a variable is set that
-makes cases shorter or longer: a record is of the whole case, with the time that it takes always.
+makes cases shorter or longer: a record is of all of the case, with the time that it takes always.
 """
 
 from __future__ import annotations

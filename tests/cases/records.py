@@ -100,7 +100,7 @@ def write(case: str, record: Record, directory: Path = RECORDS) -> Path:
 
 
 def move(old: str, new: str, directory: Path = RECORDS) -> list[tuple[str, str]]:
-    """Carry the records of a case, of all parameters of a test or of a whole module along to its new name.
+    """Carry the records of a case, of all parameters of a test or of all of a module along to its new name.
 
     Returns what was moved, by ids. ValueError, with nothing moved, when there is no such record, or when one with a
     pass has the new name already.

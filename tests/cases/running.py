@@ -207,7 +207,7 @@ def _end(runner: Runner, late: Iterable[Candidate]) -> int:
 
 
 def rotate(situation: Situation, left: Callable[[], float], runner: Runner) -> int:
-    """As many groups as fit, decided anew before each, as no group takes as long as it was said to."""
+    """As many groups as fit, decided again before each, as no group takes as long as it was said to."""
     waiting = [piece for piece in situation.pieces if piece.rotates]
     while True:
         candidates, build_seconds = situation.candidates(waiting)

@@ -24,7 +24,7 @@ def shard(pieces: Iterable[Piece], number: int, of: int) -> list[list[Piece]]:
     """The groups of shard `number`, each of one place and in the order of its module.
 
     Groups are dealt longest first, each to the shard that has the least; only a place that is longer than a fair share
-    is cut into several groups, of which each sets it up anew.
+    is cut into several groups, of which each sets it up again.
     """
     dealt: list[list[list[Piece]]] = [[] for _ in range(of)]
     for group in sorted(_groups(list(pieces), of), key=lambda group: (-at_most(group), group[0].position)):

@@ -32,7 +32,7 @@ class As(KubeClient):
         return dataclasses.replace(authorized, headers={**authorized.headers, **says})
 
     async def delete_all(self, api_version: str, kind: str, namespace: str) -> None:
-        """The whole collection by one request: such a one names none of them."""
+        """All of the collection by one request: such a one names none of them."""
         resource = await self._resources.find(api_version, kind)
         self._object(await self._call(Request("DELETE", resource.collection(namespace))), resource)
 

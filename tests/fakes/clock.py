@@ -10,7 +10,7 @@ from typing import Final
 BEGAN: Final = 1_800_000_000.0
 """The wall clock at the loop's zero, in seconds since 1970: some day of 2027."""
 SHORTEST = 1e-6
-"""The time of the loop goes in microseconds: within a shorter pause it would stand still for ever."""
+"""The time of the loop goes in microseconds: within a shorter pause it would stand still forever."""
 
 
 @dataclass

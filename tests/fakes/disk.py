@@ -27,7 +27,7 @@ class Disk:
     directories: set[str] = field(default_factory=set)
 
     def followed(self, path: str) -> str:
-        """Where it leads, whatever is there. CannotBe where it leads nowhere for ever."""
+        """Where it leads, whatever is there. CannotBe where its links never end."""
         parts, done, followed = deque(PurePosixPath(path).parts[1:]), PurePosixPath("/"), 0
         while parts:
             part = parts.popleft()

@@ -1,4 +1,4 @@
-"""Golden files: what is rendered, as reviewed and committed. `UPDATE_GOLDEN=1 pytest` writes them anew."""
+"""Golden files: what is rendered, as reviewed and committed. `UPDATE_GOLDEN=1 pytest` writes them again."""
 
 from __future__ import annotations
 

@@ -393,32 +393,33 @@ class FakeHost:
         return " ".join([component, current, *self.activations.get(component, [])])
 
     def _switch(self, component: str, revision: str) -> Completed:
-        if not self._is_whole(component, revision):
+        if not self._is_complete(component, revision):
             return _failed(1, f"no revision {revision} of {component}")
         old = self.links.get(self._standby_path(component, "current"), revision)
-        if old != revision and self._is_whole(component, old):
+        if old != revision and self._is_complete(component, old):
             self.disk.link(self._standby_path(component, "previous"), old)
         self.disk.link(self._standby_path(component, "current"), revision)
         return _said("")
 
     def _put_in_place(self, component: str) -> Completed:
-        revision = self._newest_whole(component)
+        revision = self._newest_complete(component)
         if revision is None:
             return _failed(1, f"no complete standby of {component}")
         self.activations[component] = [f"{len(self.log):08x}"]
         self.in_place[component] = revision
         return _said("")
 
-    def _newest_whole(self, component: str) -> str | None:
+    def _newest_complete(self, component: str) -> str | None:
         links = [self.links.get(self._standby_path(component, name)) for name in ("current", "previous")]
-        return next((name for name in links if name is not None and self._is_whole(component, name)), None)
+        return next((name for name in links if name is not None and self._is_complete(component, name)), None)
 
     def _is_outdated(self, component: str) -> bool:
         current = self.links.get(self._standby_path(component, "current"))
-        is_there = bool(self.activations.get(component)) and current is not None and self._is_whole(component, current)
-        return is_there and self.in_place.get(component, current) != current
+        is_there = current is not None and self._is_complete(component, current)
+        is_active = bool(self.activations.get(component))
+        return is_active and is_there and self.in_place.get(component, current) != current
 
-    def _is_whole(self, component: str, revision: str) -> bool:
+    def _is_complete(self, component: str, revision: str) -> bool:
         pod = self.disk.file(self._standby_path(component, f"{revision}/pod.json"))
         return pod is not None and standby.is_complete(pod[0])
 

@@ -53,7 +53,7 @@ def trusting_context() -> ssl.SSLContext:
 
 
 def answer(status: int, body: bytes | str = b"", **headers: str) -> bytes:
-    """A whole HTTP answer; write the `_` of a header's name for "-"."""
+    """A complete HTTP answer; write the `_` of a header's name for "-"."""
     content = body.encode() if isinstance(body, str) else body
     lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(content)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]

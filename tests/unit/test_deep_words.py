@@ -68,7 +68,7 @@ READERS: dict[str, tuple[Callable[[str], object], object]] = {
     "an error of the API": (lambda text: status_object(text.encode()), None),
     "an answer to the probe": (lambda text: probe_http.Answer(200, {}, text.encode()).object(), {}),
     "a host's marker": (lambda text: Said.of(text.encode(), None), Said(None, None, None)),
-    "its founders": (lambda text: _initial_members(text.encode()), None),
+    "its initial members": (lambda text: _initial_members(text.encode()), None),
     "its lock": (Holder.parse, None),
     "its static pod of etcd": (lambda text: manifest_of(text.encode()), None),
     "the metadata of that": (lambda text: _metadata(text.encode()), {}),

@@ -1,4 +1,4 @@
-"""Trees of earlier releases come out of git whole or not at all, and run with their own sources."""
+"""Trees of earlier releases come out of git complete or not at all, and run with their own sources."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_one_that_would_run_our_sources_is_refused(checkout, release, tmp_path):
 # --- the list ----------------------------------------------------------------------------------------------------
 
 
-def test_the_list_names_whole_commits_each_once_and_says_why_who_is_started_anew():
+def test_the_list_names_complete_commits_each_once_and_says_why_who_restarts():
     found = releases()
     assert found
     assert all(len(release.commit) == 40 and set(release.commit) <= set("0123456789abcdef") for release in found)

@@ -79,7 +79,7 @@ def test_what_is_no_json_is_a_value_error_and_what_is_json_stays_json(text: str,
 
 
 @pytest.mark.parametrize("levels", [DEPTH + 1, 600, 900, 950, 990, 1500, FAR])
-def test_whatever_the_depth_what_is_above_and_beside_it_is_whole(levels: int) -> None:
+def test_whatever_the_depth_what_is_above_and_beside_it_is_complete(levels: int) -> None:
     text = f'{{"items": [{{"name": "before"}}, {nested(levels, beside=", " + chr(34) + "b]" + chr(34) + ": 2")}, 3]}}'
     found = parsed(text.encode())
     before, deep, after = found["items"]

@@ -118,7 +118,7 @@ def all_of(minor, **others):
     return {name: {minor} for name in (SERVERS, *BEHIND)} | {name.replace("_", "-"): m for name, m in others.items()}
 
 
-def parked(minor, **others):
+def standbys_of(minor, **others):
     return {name: minors for name, minors in all_of(minor, **others).items() if name in WITH_STANDBY}
 
 
@@ -132,11 +132,11 @@ def broken(running, standbys):
 @pytest.mark.parametrize(
     ("running", "standbys"),
     [
-        (all_of(36), parked(36)),
-        (all_of(36, kube_apiserver={36, 37}), parked(36)),
-        (all_of(36, kube_apiserver={37}), parked(36)),
-        (all_of(37, kubelet={36}), parked(37, kube_scheduler={36})),
-        (all_of(37, kube_proxy={34}, kubelet={34}), parked(37)),
+        (all_of(36), standbys_of(36)),
+        (all_of(36, kube_apiserver={36, 37}), standbys_of(36)),
+        (all_of(36, kube_apiserver={37}), standbys_of(36)),
+        (all_of(37, kubelet={36}), standbys_of(37, kube_scheduler={36})),
+        (all_of(37, kube_proxy={34}, kubelet={34}), standbys_of(37)),
     ],
     ids=["all alike", "servers side by side", "standbys to follow", "a scheduler's to follow", "three behind"],
 )
@@ -147,12 +147,12 @@ def test_what_an_upgrade_goes_through_keeps_the_policy(running, standbys):
 @pytest.mark.parametrize(
     ("running", "standbys", "said"),
     [
-        (all_of(36, kube_scheduler={37}), parked(36), "kube-scheduler of 1.37 beside API servers of 1.36 to 1.36"),
-        (all_of(37), parked(37, kube_apiserver={36}), "kube-scheduler of 1.37 beside API servers of 1.36 to 1.37"),
-        (all_of(36), parked(36, kube_scheduler={37}), "kube-scheduler of 1.37 beside API servers of 1.36 to 1.36"),
-        (all_of(37), parked(37, kube_scheduler={35}), "kube-scheduler of 1.35 beside API servers of 1.37 to 1.37"),
-        (all_of(37), parked(37, kube_apiserver={35}), "API servers of 1.35 and 1.37"),
-        (all_of(36, kubelet={36, 37}), parked(36), "kubelet of 1.37 beside API servers of 1.36 to 1.36"),
+        (all_of(36, kube_scheduler={37}), standbys_of(36), "kube-scheduler of 1.37 beside API servers of 1.36 to 1.36"),
+        (all_of(37), standbys_of(37, kube_apiserver={36}), "kube-scheduler of 1.37 beside API servers of 1.36 to 1.37"),
+        (all_of(36), standbys_of(36, kube_scheduler={37}), "kube-scheduler of 1.37 beside API servers of 1.36 to 1.36"),
+        (all_of(37), standbys_of(37, kube_scheduler={35}), "kube-scheduler of 1.35 beside API servers of 1.37 to 1.37"),
+        (all_of(37), standbys_of(37, kube_apiserver={35}), "API servers of 1.35 and 1.37"),
+        (all_of(36, kubelet={36, 37}), standbys_of(36), "kubelet of 1.37 beside API servers of 1.36 to 1.36"),
     ],
     ids=["what runs", "server's standby late", "standby early", "standby two behind", "servers two apart", "kubelet"],
 )
@@ -167,11 +167,11 @@ def test_what_runs_may_break_the_policy_alone():
 @pytest.mark.parametrize("lacks", WITH_STANDBY)
 def test_a_look_that_has_not_found_each_standby_is_none(lacks):
     looks = Looks(began=0.0)
-    looks.saw(all_of(36), {name: minors for name, minors in parked(36).items() if name != lacks}, 1.0)
-    looks.saw({name: minors for name, minors in all_of(36).items() if name != SERVERS}, parked(36), 2.0)
+    looks.saw(all_of(36), {name: minors for name, minors in standbys_of(36).items() if name != lacks}, 1.0)
+    looks.saw({name: minors for name, minors in all_of(36).items() if name != SERVERS}, standbys_of(36), 2.0)
     assert looks.number == 0
-    looks.saw(all_of(36), parked(36), 7.0)
-    looks.saw(all_of(36), parked(36), 9.0)
+    looks.saw(all_of(36), standbys_of(36), 7.0)
+    looks.saw(all_of(36), standbys_of(36), 9.0)
     assert (looks.number, looks.gap) == (2, 7.0)
 
 
@@ -179,15 +179,15 @@ def test_a_look_that_has_not_found_each_standby_is_none(lacks):
 def test_what_runs_is_judged_whatever_standbys_can_be_read(lacks):
     """At a power cut, when versions may run beside each other that may not, they cannot be."""
     looks = Looks(began=0.0)
-    standbys = {name: minors for name, minors in parked(36).items() if name != lacks}
+    standbys = {name: minors for name, minors in standbys_of(36).items() if name != lacks}
     looks.saw(all_of(36, kube_proxy={37}), standbys, 1.0)
     assert (looks.number, len(looks.broken)) == (0, 1)
 
 
 def test_which_minors_ran_side_by_side_is_said_of_what_ran():
     looks = Looks(began=0.0)
-    looks.saw(all_of(37, kube_apiserver={36, 37}), parked(36), 1.0)
-    looks.saw(all_of(37), parked(37, kube_apiserver={36}), 2.0)
+    looks.saw(all_of(37, kube_apiserver={36, 37}), standbys_of(36), 1.0)
+    looks.saw(all_of(37), standbys_of(37, kube_apiserver={36}), 2.0)
     assert looks.sets[SERVERS] == {(36, 37), (37,)}
 
 

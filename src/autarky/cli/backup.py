@@ -64,7 +64,7 @@ def keygen(target: Path) -> None:
 # --- making --------------------------------------------------------------------------------------------
 
 
-@backup.command()
+@backup.command(short_help="Make a backup: one encrypted archive.")
 @cluster_options
 @click.argument("name", required=False)
 @recipient_option
@@ -102,7 +102,7 @@ def create(
     """Make a backup: etcd's keys, all CAs and keys, the cluster file, the manifests, in one encrypted archive.
 
     The snapshot of etcd is restored into an etcd of its own before it counts. A bucket of an S3 server is named in a
-    BackupSchedule or in a Backup of your own (see the documentation on backups).
+    BackupSchedule or in a Backup of your own (see docs/backup.md).
     """
     if to is not None and (directory is not None or like is not None or no_wait or name is not None):
         raise click.UsageError("--to FILE goes without NAME, --directory, --like and --no-wait.")
@@ -211,7 +211,7 @@ async def _bring(
 # --- looking -------------------------------------------------------------------------------------------
 
 
-@backup.command("list")
+@backup.command("list", short_help="List the backups that the cluster knows of.")
 @cluster_options
 @table_option
 def list_(file: Path | None, cluster: str | None, output: str) -> None:
@@ -255,7 +255,7 @@ def _row(obj: Object) -> Sequence[object]:
     )
 
 
-@backup.command()
+@backup.command(short_help="Show a Backup of the cluster, or what is in a FILE, as JSON.")
 @cluster_options
 @click.argument("what", metavar="NAME|FILE")
 @identity_option
@@ -286,7 +286,7 @@ async def _named_backup(file: Path | None, cluster: str | None, name: str) -> Ob
     return found
 
 
-@backup.command()
+@backup.command(short_help="Verify an archive: a FILE, or that of a Backup.")
 @cluster_options
 @click.argument("what", metavar="NAME|FILE")
 @identity_option
@@ -331,7 +331,10 @@ def verify(
 @cluster_options
 @click.option("--keep", required=True, type=click.IntRange(min=1), metavar="N", help="Keep the newest N complete ones.")
 @click.option(
-    "--days", type=click.IntRange(min=1), metavar="N", help="Of these, remove what is N days older than the newest."
+    "--days",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of those that --keep leaves, also remove what is N days older than the newest.",
 )
 @click.option("--schedule", metavar="NAME", help="Only those of this BackupSchedule; default: those of none.")
 @dry_run_option

@@ -50,7 +50,10 @@ def bench() -> None:
     """Measure availability as a client sees it."""
 
 
-@bench.command(context_settings={"allow_interspersed_args": False})
+@bench.command(
+    short_help="Probe the API, and report what a client would have noticed.",
+    context_settings={"allow_interspersed_args": False},
+)
 @cluster_options
 @click.option(
     "--kubeconfig",
@@ -103,8 +106,8 @@ def probe(
 ) -> None:
     """Probe the API with new and kept-alive connections, writes and a watch, and report what failed.
 
-    With a COMMAND, run it and probe until it exits: autarky bench probe -- autarky up -f cluster.yaml.
-    The command's output goes to standard error, the report to standard output.
+    With a COMMAND, run it and probe until it exits: autarky bench probe -- ./run autarky up -f cluster.yaml.
+    It is a program, and not an alias of your shell. Its output goes to standard error, the report to standard output.
 
     Exits with 0 if nothing failed, with 1 if a request failed or no write was acknowledged, and otherwise with the
     status of a COMMAND that failed.

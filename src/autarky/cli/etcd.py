@@ -41,7 +41,7 @@ def etcd() -> None:
 # --- looking -----------------------------------------------------------------------------------------
 
 
-@etcd.command()
+@etcd.command(short_help="Show each member: role, version, size, health.")
 @cluster_options
 @table_option
 def status(file: Path | None, cluster: str | None, output: str) -> None:
@@ -108,7 +108,7 @@ def _print(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), sentence
 # --- looking after it ----------------------------------------------------------------------------------
 
 
-@etcd.command()
+@etcd.command(short_help="Give free space inside the databases back to the disks.")
 @cluster_options
 @click.argument("names", nargs=-1, metavar="[MEMBER]...")
 @output_option
@@ -202,7 +202,7 @@ async def _fetch(it: Etcd, target: Path, progress: Progress) -> None:
 # --- without a quorum -----------------------------------------------------------------------------------
 
 
-@etcd.command("recover-quorum")
+@etcd.command("recover-quorum", short_help="Make a new etcd from the data of a member that is left.")
 @cluster_options
 @click.option("--from", "source", metavar="NODE", help="Whose data; default: the newest that can be read.")
 @abandon_option

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autarky import places
-from autarky.cli.options import file_option
+from autarky.cli.options import HOST_FORMS, file_option
 from autarky.errors import Problems, UserError
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
     "hosts",
     multiple=True,
     metavar="HOST",
-    help="A machine: local, lab, or ssh://[USER@]HOST[:PORT]. Repeat for each node, control nodes first; default:"
-    " one test host on this machine.",
+    help=f"A machine: {HOST_FORMS}. Repeat for each node, control nodes first; default: one test host on this machine.",
 )
 @click.option(
     "--control-nodes",

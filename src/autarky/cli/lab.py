@@ -64,7 +64,10 @@ def list_(output: str) -> None:
         click.echo(line)
 
 
-@lab.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@lab.command(
+    short_help="Run a command on a host, or an interactive shell.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 @lab_option
 @click.argument("host")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -82,7 +85,7 @@ def shell(name: str | None, host: str, command: tuple[str, ...]) -> None:
     os.execvp(argv[0], [*argv[:position], term, *argv[position:]])  # noqa: S606 # no shell
 
 
-@lab.command()
+@lab.command(short_help="Cut the power of hosts, all at the same moment.")
 @lab_option
 @click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
 def cut(name: str | None, hosts: tuple[str, ...]) -> None:
@@ -107,7 +110,7 @@ async def _start(found: Lab, hosts: tuple[str, ...], output: str) -> None:
         await found.start(*hosts, progress=progress)
 
 
-@lab.command()
+@lab.command(short_help="Remove hosts and their disks from a lab.")
 @lab_option
 @click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
 def remove(name: str | None, hosts: tuple[str, ...]) -> None:

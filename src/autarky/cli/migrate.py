@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command()
+@click.command(short_help="Move etcd into the cluster, or out of it.")
 @file_option
 @output_option
 @ignore_option
@@ -54,9 +54,9 @@ def migrate(
     Into the cluster, from an etcd of yours with another CA: --peer-cert is a certificate of that CA, for servers and
     clients, with the addresses of all control nodes. They join with it, and have their own at the end.
 
-    Into the cluster, from an etcd of another minor version, or of a CA that gives no such certificate: --copy. Nobody
-    is answered meanwhile, some 15 s with a small database; --dry-run says how long. If it cannot be completed in time,
-    it goes back by itself. Run the same command again if it was interrupted.
+    Into the cluster, from an etcd of another minor version, or of a CA that gives no such certificate: --copy. The API
+    does not answer meanwhile, some 15 s with a small database; --dry-run says how long. If it cannot be completed in
+    time, it goes back by itself. Run the same command again if it was interrupted.
     """
     given = [one for one in (peer_cert, peer_key, peer_ca) if one is not None]
     if len(given) not in (0, 3):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autarky import places
-from autarky.cli.options import cluster_options, dry_run_option, output_option, yes_option
+from autarky.cli.options import HOST_FORMS, cluster_options, dry_run_option, output_option, yes_option
 from autarky.cli.say import say
 from autarky.cli.session import run_async, run_phases
 from autarky.errors import Problems, UserError
@@ -35,10 +35,10 @@ def node() -> None:
 # --- add ---------------------------------------------------------------------------------------------------
 
 
-@node.command()
+@node.command(short_help="Add a node to the cluster.")
 @cluster_options
 @click.argument("name")
-@click.option("--host", required=True, metavar="HOST", help="The machine: lab, lab:NAME or ssh://[USER@]HOST[:PORT].")
+@click.option("--host", required=True, metavar="HOST", help=f"The machine: {HOST_FORMS}.")
 @click.option("--control-plane", is_flag=True, help="Make it a control node, with an etcd member.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label for the Node (repeatable).")
 @output_option
@@ -126,7 +126,7 @@ def _judged(cluster: Cluster, what: str, nodes: Sequence[dict[str, Any]]) -> Clu
 # --- remove --------------------------------------------------------------------------------------------------
 
 
-@node.command()
+@node.command(short_help="Remove a node from the cluster.")
 @cluster_options
 @click.argument("name")
 @click.option("--dead", is_flag=True, help="The machine is permanently gone: do not contact its host.")
@@ -227,7 +227,7 @@ def _without(found: Cluster, gone: Node) -> Cluster:
 # --- list ----------------------------------------------------------------------------------------------------
 
 
-@node.command("list")
+@node.command("list", short_help="List the nodes of the file and of the cluster.")
 @cluster_options
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 def list_nodes(file: Path | None, cluster: str | None, output: str) -> None:

@@ -70,6 +70,12 @@ abandon_option = click.option(
 )
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
+HOST_FORMS = (
+    "lab (a test host named as the node), lab:NAME (a test host of that name), local (this machine) or"
+    " ssh://[USER@]HOST[:PORT]"
+)
+"""What `--host` takes, as `config.syntax` has it."""
+
 
 class Duration(click.ParamType[float]):
     """A length of time: "30s", "5m", "1h", "250ms"; a plain number is seconds."""

@@ -41,15 +41,16 @@ def _versions(texts: Sequence[str]) -> list[Version]:
         raise UserError(str(error), fix="write it as 1.36.4") from error
 
 
-@payload.command()
+@payload.command(short_help="Get the components of a VERSION; build those that are missing.")
 @click.argument("versions", nargs=-1, metavar="[VERSION]...")
 @click.option(
     "--group",
     "groups",
     multiple=True,
     type=click.Choice(["cluster", "test", "bench", "conformance", "s3", "scale"]),
-    help="Components for: cluster (what `up` needs), test, bench, conformance, s3, scale. Repeatable; default: cluster,"
-    " test.",
+    help="Components for: cluster (what `up` needs), test (what labs need besides), bench (kubeadm, to compare with),"
+    " conformance (Kubernetes' own end-to-end tests), s3 (a server for tests of backups), scale (kwok, which simulates"
+    " nodes). Repeatable; default: cluster, test.",
 )
 @click.option("--all", "every", is_flag=True, help="Of every known version.")
 @output_option
@@ -75,7 +76,7 @@ async def _get(versions: Sequence[Version], groups: Sequence[str], output: str) 
             await get_payload(load_release(version), progress, groups=groups)
 
 
-@payload.command("list")
+@payload.command("list", short_help="List the components of each known release.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 def list_(output: str) -> None:
     """List the components of each known release and whether the store has them."""
@@ -110,12 +111,12 @@ def _cells(row: dict[str, object]) -> tuple[str, ...]:
     return (*(str(row[name]) for name in ("release", "kind", "name", "version", "group")), size, digest)
 
 
-@payload.group()
+@payload.group(short_help="Make and add release files, each for a version of Kubernetes.")
 def release() -> None:
     """Make and add release files, which pin every input of a version of Kubernetes."""
 
 
-@release.command("new")
+@release.command("new", short_help="Make a release file and its recipes for VERSION.")
 @click.argument("version")
 @click.option(
     "--to",
@@ -147,7 +148,7 @@ async def _new(version: Version, directory: Path, output: str) -> Path:
         return await new_release(version, directory.absolute(), progress)
 
 
-@release.command("add")
+@release.command("add", short_help="Install a release file and the recipes beside it.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @output_option
 def add(file: Path, output: str) -> None:
@@ -164,7 +165,7 @@ async def _add(file: Path, output: str) -> Release:
         return await add_release(file, progress)
 
 
-@payload.command()
+@payload.command(short_help="Verify every blob in the store, and remove damaged ones.")
 @output_option
 def verify(output: str) -> None:
     """Compare every blob in the store with its digest, and remove damaged ones."""
@@ -182,7 +183,7 @@ async def _verify(output: str) -> list[str]:
         return await verify_store(progress)
 
 
-@payload.command()
+@payload.command(short_help="Remove what no known release or version of etcd needs.")
 @output_option
 def prune(output: str) -> None:
     """Remove what no known release or version of etcd needs: old builds, old layers, image directories of labs.
@@ -202,7 +203,7 @@ async def _prune(output: str) -> int:
         return await prune_store(progress)
 
 
-@payload.command()
+@payload.command(short_help="Import the images of a release on every node.")
 @click.argument("version")
 @click.option("--cluster", metavar="NAME", help="The cluster; default: the only one there is.")
 @click.option(
@@ -215,7 +216,7 @@ async def _prune(output: str) -> int:
 def push(version: str, cluster: str | None, with_runtime: bool, output: str) -> None:
     """Import the images of a release on every node, so that `kubectl set image` and an upgrade work without a registry.
 
-    Among them is the one in which its kubelet comes.
+    Also the image autarky.dev/kubelet, in which its kubelet comes.
     """
     [found] = _versions([version])
     run_async(lambda: _push(found, cluster, output, with_runtime=with_runtime))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HEADINGS = ("ETCD", "KIND", "NAME", "SIZE", "SHA256")
 
 
-@click.group()
+@click.group(short_help="Get and push versions of etcd other than that of a release.")
 def etcd() -> None:
     """Get and push other versions of etcd than the one of a Kubernetes release."""
 
@@ -42,7 +42,7 @@ def _version(text: str) -> Version:
 # --- the store -----------------------------------------------------------------------------------------
 
 
-@etcd.command("list")
+@etcd.command("list", short_help="List the known versions of etcd.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 def list_(output: str) -> None:
     """List the versions of etcd that this autarky knows and whether the store has them."""
@@ -55,7 +55,7 @@ def list_(output: str) -> None:
     say(_table(versions))
 
 
-@etcd.command()
+@etcd.command(short_help="Get VERSIONs of etcd; build what is missing.")
 @click.argument("versions", nargs=-1, required=True, metavar="VERSION...")
 @output_option
 def get(versions: Sequence[str], output: str) -> None:
@@ -99,7 +99,7 @@ def _cells(row: dict[str, object]) -> tuple[str, ...]:
 # --- the nodes -----------------------------------------------------------------------------------------
 
 
-@etcd.command()
+@etcd.command(short_help="Put etcd VERSION on every node.")
 @click.argument("version")
 @cluster_options
 @output_option

@@ -50,9 +50,9 @@ def recover(
 ) -> None:
     """Bring a cluster up again on new machines, from a backup where no old one is left, or from the one disk that is.
 
-    --from FILE: with -f on the machines that this file names; default: the file that is in the backup. The CAs are the
-    old ones, so that everybody's credentials and kubeconfigs stay valid. The old nodes are forgotten, and their
-    workloads start on the new ones. Run it again to resume.
+    --from FILE: with -f on the machines of that cluster file, and without -f on those of the cluster file in the
+    backup. The CAs are the old ones, so that everybody's credentials and kubeconfigs stay valid. The old nodes are
+    forgotten, and their workloads start on the new ones. Run it again to resume.
 
     --from-data NODE: that control node's machine runs with its old disk, and the others are new or still to be made:
     `autarky etcd recover-quorum --from NODE`, and then `autarky up`.

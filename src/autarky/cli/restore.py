@@ -34,8 +34,8 @@ _UNLESS = "(A recovery that was interrupted, whose data is in its place already,
     "--on", "node", metavar="NODE", help="The control node where the new etcd begins; default: etcd's leader."
 )
 @click.option("--undo", is_flag=True, help="Take the last restore, or recovery, back.")
-@click.option("--again", is_flag=True, help="With --undo: also if the last one has itself taken one back.")
-@click.option("--made", metavar="TIME", help="With --undo: only the recovery of that time, which may be an old one.")
+@click.option("--again", is_flag=True, help="With --undo: also if the last one was an --undo itself.")
+@click.option("--made", metavar="TIME", help="With --undo: only the one that was made then, which may be an old one.")
 @abandon_option
 @output_option
 @dry_run_option
@@ -61,6 +61,13 @@ def restore(
     since, and would be lost. The API is away for some seconds. etcd begins again with one member; the others join it.
     The data from before is kept: --undo takes it up again, and shows before what that takes away. Keys, certificates
     and files of the nodes stay as they are.
+
+    \b
+    autarky restore --undo
+    autarky restore --undo --made 2026-11-30T08:15:00Z   if older than a day
+    autarky restore --undo --again                       if it was an --undo
+
+    Where one of these is needed, --undo is refused, and names the time and the command to use.
     """
     from autarky.cli.recovery import abandon as give_up
     from autarky.cli.wiring import load_cluster

@@ -31,7 +31,8 @@ class IgnoreOption(click.Option):
     """Its help names the checks. They are imported for that only, since it takes a third of a second."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # as click has it
-        self.help = f"Only warn if this preflight check fails (repeatable): {', '.join(_checks())}."
+        named = ", ".join(_checks())
+        self.help = f"Only warn if this preflight check fails (repeatable; see docs/cluster-file.md): {named}."
         return super().get_help_record(ctx)
 
 
@@ -68,7 +69,10 @@ ignore_option = click.option(
 )
 
 skip_option = click.option(
-    "--skip", multiple=True, metavar="PHASE", help="Skip this phase, by its name in `plan -o json` (repeatable)."
+    "--skip",
+    multiple=True,
+    metavar="PHASE",
+    help="Skip this phase, by its name in docs/architecture.md or `plan -o json` (repeatable).",
 )
 
 take_ownership_option = click.option(

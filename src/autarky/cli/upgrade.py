@@ -16,6 +16,7 @@ import click
 from autarky.cli.options import Duration, cluster_options, confirm, dry_run_option, output_option, yes_option
 from autarky.cli.say import of_nodes, say
 from autarky.cli.session import run_async, run_phases
+from autarky.cli.version_or_command import ToVersion, VersionOrCommand
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model.versions import Version
 
@@ -25,26 +26,31 @@ if TYPE_CHECKING:
 
 WATCH_SECONDS = 1.0
 
-
-class VersionOrCommand(click.Group):
-    """A version in the place of a subcommand is what to upgrade to. What has no lower-case letters counts as one, so
-    that a mistyped version is reported as that."""
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # as click has it
-        is_version = cmd_name.lstrip("v")[:1].isdigit() or cmd_name.isupper()
-        return to if is_version else super().get_command(ctx, cmd_name)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:  # as click has it
-        name, command, rest = super().resolve_command(ctx, args)
-        return (name, command, args) if command is to else (name, command, rest)
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # as click has it
-        return ["check", "status", "pause", "resume", "abort", "rollback"]
+soak_option = click.option(
+    "--soak",
+    type=Duration(or_none=True),
+    help="For how long the new binaries emulate the minor from before, while everything can go back; such as 24h. 0"
+    " raises them at once. Default: as the cluster file or the ControlPlane says.",
+)
 
 
-@click.group(cls=VersionOrCommand, subcommand_metavar="VERSION | COMMAND [ARGS]...")
+@click.command("to", cls=ToVersion)
+@click.argument("version")
+@soak_option
+@cluster_options
+@output_option
+@dry_run_option
+def to(version: str, soak: float | None, file: Path | None, cluster: str | None, output: str, dry_run: bool) -> None:
+    """Upgrade the control plane to VERSION."""
+    _upgrade(_version(version), soak, file, cluster, output, dry_run=dry_run)
+
+
+@click.group(
+    cls=VersionOrCommand,
+    to_version=to,
+    options_metavar=None,
+    subcommand_metavar="VERSION [OPTIONS] | COMMAND [ARGS]...",
+)
 def upgrade() -> None:
     """Upgrade the control plane to VERSION, such as 1.37.1, or take it back, while the API serves.
 
@@ -70,26 +76,7 @@ def _version(text: str) -> Version:
     return version
 
 
-soak_option = click.option(
-    "--soak",
-    type=Duration(or_none=True),
-    help="For how long the new binaries emulate the minor from before, while everything can go back; such as 24h. 0"
-    " raises them at once. Default: as the cluster file or the ControlPlane says.",
-)
-
-
-@click.command("to", hidden=True)
-@click.argument("version")
-@soak_option
-@cluster_options
-@output_option
-@dry_run_option
-def to(version: str, soak: float | None, file: Path | None, cluster: str | None, output: str, dry_run: bool) -> None:
-    """Upgrade the control plane to VERSION."""
-    _upgrade(_version(version), soak, file, cluster, output, dry_run=dry_run)
-
-
-@upgrade.command()
+@upgrade.command(short_help="Check an upgrade to VERSION, and show what would be done.")
 @click.argument("version")
 @soak_option
 @cluster_options
@@ -199,7 +186,7 @@ async def _plane(context: Context) -> Object:
         ) from error
 
 
-@upgrade.command()
+@upgrade.command(short_help="Show the present and the wanted version, and what is being done.")
 @cluster_options
 @click.option("--watch", "-w", is_flag=True, help="Show each change, until all is complete or has stopped.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
@@ -332,7 +319,7 @@ async def resume(context: Context, plane: Object) -> None:
     say("upgrades go on")
 
 
-@upgrade.command()
+@upgrade.command(short_help="Give up an upgrade that is under way, and go back.")
 @cluster_options
 @yes_option
 @_with_plane
@@ -348,7 +335,7 @@ async def abort(context: Context, plane: Object, *, yes: bool) -> None:
     say(f"the control plane goes back to {before}: `autarky upgrade status --watch`")
 
 
-@upgrade.command()
+@upgrade.command(short_help="Take back the last upgrade, complete or not.")
 @cluster_options
 @output_option
 @dry_run_option
@@ -357,8 +344,8 @@ async def abort(context: Context, plane: Object, *, yes: bool) -> None:
     "--accept-newer-kubelets",
     "accepts_kubelets",
     is_flag=True,
-    help="With the API down: also where control nodes' kubelets are of the later minor, until the operator has them"
-    " back: once the API serves.",
+    help="With the API down: also where control nodes' kubelets are of the later minor. Those that follow go back by"
+    " themselves once an API answers: see docs/upgrade.md.",
 )
 @_with_context
 async def rollback(context: Context, *, output: str, dry_run: bool, yes: bool, accepts_kubelets: bool) -> None:

@@ -51,7 +51,7 @@ def fields(plane: Object, nodes: Sequence[Object] = ()) -> dict[str, Any] | None
 
 def sentences(plane: Object, nodes: Sequence[Object] = ()) -> Iterator[str]:
     """A line for each pool, and for each node of which there is something to say."""
-    found = telling.read(plane) or telling.Told()
+    found = telling.read(plane) or telling.Reported()
     if found.trouble:
         yield f"no kubelet is changed: {found.trouble}"
     for pool in found.pools:
@@ -80,15 +80,15 @@ def _counted(plane: Object, nodes: Sequence[Object]) -> dict[str, Any]:
     return {"wanted": None if version is None else str(version), "inForce": len(have), "total": len(said)}
 
 
-def _of_hosted(plane: Object, nodes: Sequence[Object], told: telling.Hosted) -> Iterator[str]:
+def _of_hosted(plane: Object, nodes: Sequence[Object], found: telling.Hosted) -> Iterator[str]:
     count = _counted(plane, nodes)
     version = f" with {count['wanted']}" if count["wanted"] else ""
     yield f"hosted kubelets: {count['inForce']} of {count['total']} are in force{version}"
-    if told.behind:
-        yield told.behind
+    if found.behind:
+        yield found.behind
     control_first = sorted(nodes, key=lambda node: (not is_control_node(node), name_of(node)))
     said = {name_of(node): read(mapping(node.get("metadata"))) for node in control_first}
-    rest = {name: line for name, one in said.items() if (line := _line(one, told.waits.get(name, "")))}
+    rest = {name: line for name, one in said.items() if (line := _line(one, found.waits.get(name, "")))}
     yield from (f"kubelet of {name}: {line}" for name, line in islice(rest.items(), MOST_NAMED))
     if len(rest) > MOST_NAMED:
         yield f"and {len(rest) - MOST_NAMED} more hosted kubelets"

@@ -226,7 +226,9 @@ class _Waits:
         if not found:
             return None
         what = ", ".join(f"{name}: {one.state or 'waits for its turn'}" for name, one in list(found.items())[:3])
-        return NotYet(f"{len(found)} do not have it yet ({what})", come=hosted_kubelets.steps(found))
+        # Whoever has failed has come to an end as well, and the next ones get their turn.
+        come = hosted_kubelets.steps({name: one for name, one in found.items() if not one.failed})
+        return NotYet(f"{len(found)} do not have it yet ({what})", come=come)
 
 
 def _is_all(found: Mapping[str, Lacks], failed: Collection[str]) -> bool:

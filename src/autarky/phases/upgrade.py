@@ -19,6 +19,7 @@ from autarky.control.addons import images_for_upgrade
 from autarky.control.common.emulation import can_soak, minor_text
 from autarky.control.common.skew import minor_of
 from autarky.control.drift.decide import applied
+from autarky.control.kubelet.decide import telling
 from autarky.control.kubelet.decide import wanted as wanted_of_kubelets
 from autarky.control.rollout.decide.failures import TRY_AGAIN
 from autarky.control.upgrade.decide import checks, path, reported
@@ -299,11 +300,18 @@ async def follow(context: Context, wanted: Version, progress: Progress, refused:
             progress.note(found.message)
         ended = State.SOAKING if _soaks(plane, wanted) else State.COMPLETE
         done = found.state is State.COMPLETE or ended is State.SOAKING
-        return None if done else NotYet(found.message, come=found.component)
+        return None if done else NotYet(found.message, come=come_to(plane, found.component))
 
     what = f"the control plane is of version {wanted}"
     await poll_until(what, look_again, timeout=TIMEOUT, still=STILL, progress=progress, clock=context.clock)
     return ended
+
+
+def come_to(plane: Object, component: str) -> tuple[str, int]:
+    """How far it is: what is changed now, and, since kubelets that come down first take their time one after the other,
+    how many of them have got there."""
+    kubelets = telling.read(plane)
+    return component, 0 if kubelets is None else sum(pool.done for pool in kubelets.pools)
 
 
 def _said_against(plane: Object, wanted: Version) -> str:

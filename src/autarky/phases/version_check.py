@@ -22,6 +22,7 @@ from contextlib import suppress
 from autarky.control.backup.decide.written_by import STANDBY_POD, of_standby
 from autarky.control.cluster_file.decide import running_version
 from autarky.control.cluster_file.decide.running_version import Runs
+from autarky.control.common.shapes import within
 from autarky.control.common.skew import minor_of
 from autarky.control.drift.decide import applied
 from autarky.control.kubelet.decide import hosted
@@ -32,8 +33,9 @@ from autarky.control.upgrade.decide import reported
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model.cluster import Node
 from autarky.model.components import OPERATOR
+from autarky.model.defaults import had
 from autarky.model.versions import Version
-from autarky.phases import hosted_version
+from autarky.phases import hosted_version, kept_file
 from autarky.phases.context import Context, for_each
 from autarky.ports import Host, Kube, Object
 from autarky.render import node as render_node
@@ -53,6 +55,7 @@ async def settle_version(context: Context) -> None:
         if found.version != asked and is_followed(context, plane, asked):
             context.use_version(found.version)
         elif found.version != asked and context.upgrades:
+            _refuse_stale(context, plane, found.version, asked)
             context.upgrade_from = found.version
         else:
             refuse_other_than(found, asked)
@@ -74,6 +77,23 @@ def is_followed(context: Context, plane: Object, asked: Version) -> bool:
     is_under_way = context.upgrades and reported.wanted_version(plane) == asked
     unchanged = record is not None and record["spec"].get("version") == str(asked)
     return not context.take_ownership and unchanged and not is_under_way
+
+
+def _refuse_stale(context: Context, plane: Object, runs: Version, asked: Version) -> None:
+    """UserError where another machine has applied another version since, of which this one has never known: whoever
+    applies the file here may mean anything in it but the version, which is the one that it has had all along."""
+    record = applied.record_of(plane)
+    since = reported.parsed(within(record, "spec", "version"))
+    here = {one.version for one in map(had, kept_file.kept(context.directory)) if one is not None}
+    if context.take_ownership or reported.wanted_version(plane) == asked:
+        return
+    if since is not None and since != asked and here == {asked}:
+        bare, ours = (str(version).removeprefix("v") for version in (runs, asked))
+        raise UserError(
+            f"another machine has changed the cluster to Kubernetes {since}, and it runs {runs}; the file still has the"
+            f" {asked} that this machine applied before",
+            fix=f'set kubernetesVersion: "{bare}" in the file; or change the cluster: `autarky upgrade {ours}`',
+        )
 
 
 def refuse_other_than(found: Runs | None, asked: Version) -> None:

@@ -133,7 +133,7 @@ async def balancing(
 
 
 async def _listens(path: str) -> None:
-    """The master, which executes itself anew when its first worker runs, and listens to nobody meanwhile."""
+    """The master, which executes itself again when its first worker runs, and listens to nobody meanwhile."""
     async with asyncio.timeout(10):
         while True:
             with suppress(OSError):

@@ -73,10 +73,10 @@ async def answers_a_look(server: SlowServer, path: str) -> None:
 
 
 async def leaves(balancer: Running, path: str, most: float) -> float:
-    """Seconds until it is not held for healthy."""
+    """Seconds until it is not considered healthy."""
     began = time.monotonic()
     while await says(balancer, path):
-        assert time.monotonic() - began < most, f"{path} is still held for healthy"
+        assert time.monotonic() - began < most, f"{path} is still considered healthy"
         await asyncio.sleep(0.02)
     return time.monotonic() - began
 

@@ -127,7 +127,7 @@ async def test_files_before_one_that_cannot_be_written_are_there_and_none_after_
     assert [await host.read(f"{HERE}/{name}") for name in ("before", "after")] == [b"new", None]
 
 
-async def test_a_push_is_whole_and_leaves_alone_what_is_there(host, tmp_path):
+async def test_a_push_is_complete_and_leaves_alone_what_is_there(host, tmp_path):
     source, target = tmp_path / "source", f"{HERE}/new/target"
     source.write_bytes(b"pushed")
     await host.push(source, target, mode=0o755)
@@ -480,7 +480,7 @@ async def test_what_is_in_place_in_another_revision_is_outdated_until_it_is_rene
 @pytest.mark.parametrize(
     "there", [(), NEXT.files[:-1], (File(NEXT.files[-1].path, b"{"),)], ids=["absent", "cut", "torn"]
 )
-async def test_what_is_not_a_whole_revision_does_not_become_the_current_one(ready, there):
+async def test_what_is_not_a_complete_revision_does_not_become_the_current_one(ready, there):
     await ready.write_files(there)
     said = await ready.run([standby.SCRIPT_PATH, "switch", API, NEXT.name], check=False)
     assert said.stderr.strip() == f"no revision {NEXT.name} of {API}"

@@ -34,7 +34,7 @@ async def directory(host):
 # --- files -----------------------------------------------------------------------------------------
 
 
-async def test_files_arrive_whole_with_their_modes_and_are_read_as_they_are(host, directory):
+async def test_files_arrive_complete_with_their_modes_and_are_read_as_they_are(host, directory):
     files = [
         File(f"{directory}/a/plain.txt", b"one\n"),
         File(f"{directory}/a/empty", b"", 0o640),
@@ -63,7 +63,7 @@ async def test_removing_passes_over_what_is_absent(host, directory):
     assert await host.read(f"{directory}/-a") is None
 
 
-async def test_a_push_is_whole_and_is_not_made_twice(host, directory, tmp_path):
+async def test_a_push_is_complete_and_is_not_made_twice(host, directory, tmp_path):
     source, target = tmp_path / "source", f"{directory}/new/target"
     source.write_bytes(BINARY * 5)
     identity = ["stat", "-c", "%i %Y", target]
@@ -180,7 +180,7 @@ async def test_a_wait_that_is_cancelled_ends_its_program(host, directory):
 
 async def until_there(host, path: str) -> None:
     async with asyncio.timeout(60):
-        while (await host.run(["test", "-s", path], check=False)).status != 0:  # noqa: ASYNC110 # nobody here can be told by that machine
+        while (await host.run(["test", "-s", path], check=False)).status != 0:  # noqa: ASYNC110 # that machine can notify nobody here
             await asyncio.sleep(0.05)
 
 

@@ -73,7 +73,7 @@ async def test_a_machine_that_knows_none_of_our_keys_asks_for_no_password(machin
     assert "ssh-copy-id n1" in caught.value.fix
 
 
-async def test_a_name_that_leads_nowhere_and_a_bad_configuration_are_the_users_to_mend(machine, config, sockets):
+async def test_a_name_that_leads_nowhere_and_a_bad_configuration_are_the_users_to_fix(machine, config, sockets):
     with pytest.raises(UserError, match=r"n1 \(ssh://nowhere\.invalid\): .*resolve hostname"):
         await machine.reached("ssh://nowhere.invalid", sockets).run(["true"])
     with pytest.raises(UserError, match=r"ssh rejects its configuration: .*[Nn]onsense"):
@@ -188,7 +188,7 @@ def _command_line(path: Path) -> bytes:
 # --- connections that break ------------------------------------------------------------------------
 
 
-async def test_a_connection_cut_in_the_middle_leaves_the_result_unknown_and_the_next_call_connects_anew(
+async def test_a_connection_cut_in_the_middle_leaves_the_result_unknown_and_the_next_call_connects_again(
     machine, sockets
 ):
     host = machine.reached("ssh://n1", sockets)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from autarky.kube import Lister
-from contract.kube.guarded import Clients, begin_anew, guard, with_clients
+from contract.kube.guarded import Clients, guard, start_from_scratch, with_clients
 from contract.servers import Server, running_api_server, running_etcd
 from fakes.kube import FakeKube
 
@@ -55,7 +55,7 @@ async def clients(guarded: Server) -> AsyncIterator[Clients]:
     """Nodes n1 and w1 are there and in the inventory."""
     clients = Clients(guarded)
     try:
-        await begin_anew(clients)
+        await start_from_scratch(clients)
         yield clients
     finally:
         await clients.close()

@@ -64,7 +64,7 @@ async def with_clients(server: Server, do: Callable[[Clients], Awaitable[None]])
         await clients.close()
 
 
-async def begin_anew(clients: Clients) -> None:
+async def start_from_scratch(clients: Clients) -> None:
     await clients.admin.apply(inventory_with(the_inventory()), manager="test")
     for name in (*ADDRESSES, "w2"):
         await clients.admin.delete("v1", "Node", name)

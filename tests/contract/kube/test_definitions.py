@@ -118,7 +118,7 @@ async def test_a_control_plane_with_a_value_that_means_nothing_is_refused(
 
 
 async def test_a_control_plane_that_was_stored_before_can_still_be_changed(kube: KubeClient) -> None:
-    """Only what changes is checked; so it can be mended field by field, and `up` can go on."""
+    """Only what changes is checked; so it can be corrected field by field, and `up` can go on."""
     await define(kube, loose(control_plane_crd()), "ControlPlane")
     odd = {**GOOD, "spec": {**GOOD["spec"], "version": "banana", "rollback": {"limitSeconds": 1}}}
     assert not understood.is_control_plane(await kube.create(odd))
@@ -128,8 +128,8 @@ async def test_a_control_plane_that_was_stored_before_can_still_be_changed(kube:
     condition = {"type": "SpecApplied", "status": "False"}
     reported = await kube.replace({**noted, "status": {"conditions": [condition]}}, subresource="status")
     assert reported["status"]["conditions"] == [condition], "the operator can say what is odd"
-    mended = await kube.patch(*PLANE, {"spec": {"version": "v1.36.4", "rollback": {"limitSeconds": 90}}})
-    assert understood.is_control_plane(mended)
+    corrected = await kube.patch(*PLANE, {"spec": {"version": "v1.36.4", "rollback": {"limitSeconds": 90}}})
+    assert understood.is_control_plane(corrected)
 
 
 async def test_a_field_that_the_definition_does_not_know_yet_is_refused_and_not_dropped(kube: KubeClient) -> None:
@@ -169,13 +169,13 @@ async def test_a_member_of_etcd_with_a_value_that_means_nothing_is_refused(kube:
     assert understood.is_etcd_member(created)
     for odd in ({"memberID": "banana"}, {"lostMemberID": "0x1"}, {"vacatedMemberID": "f" * 17}, {"vacating": "f"}):
         assert await refuses(kube, MEMBER, {"status": odd}, subresource="status"), odd
-    for good in (
+    for valid in (
         {"memberID": ""},
         {"lostMemberID": "f" * 16},
         {"vacating": "8e9e05c52164694d/a-pod"},
         {"vacating": ""},
     ):
-        assert not await refuses(kube, MEMBER, {"status": good}, subresource="status"), good
+        assert not await refuses(kube, MEMBER, {"status": valid}, subresource="status"), valid
     assert await refuses(kube, MEMBER, {"spec": {"state": "banana"}})
 
 

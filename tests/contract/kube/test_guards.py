@@ -48,8 +48,8 @@ def _request(name: str) -> Object:
 
 
 ORDERS: dict[str, dict[str, Any]] = {
-    "the fact": {"labels": {CONTROL_PLANE_ACTIVE: ""}},
-    "the wish": {"labels": {CONTROL_PLANE_REQUESTED: ""}},
+    "active": {"labels": {CONTROL_PLANE_ACTIVE: ""}},
+    "requested": {"labels": {CONTROL_PLANE_REQUESTED: ""}},
     "another restriction": {"labels": {"a.node-restriction.kubernetes.io/x": ""}},
     "leave": {"annotations": {"autarky.dev/control-node": "leave"}},
     "an order nobody knows yet": {"annotations": {"autarky.dev/new": "x"}},
@@ -187,7 +187,7 @@ async def test_a_node_that_the_inventory_lacks_creates_nothing_and_an_absent_inv
     data: Object | None
     for data in ({}, None):
         await clients.admin.apply(inventory_with(the_inventory()), manager="test")
-        await until("who is not in the inventory is refused", lambda: _is_refused_anew(clients, "w2"))
+        await until("who is not in the inventory is refused", lambda: _creating_is_refused(clients, "w2"))
         if data is None:
             await clients.admin.delete("v1", "ConfigMap", "autarky-join-inventory", "kube-system")
         else:
@@ -238,7 +238,7 @@ async def test_no_mirror_pod_keeps_pods_off_nodes(clients: Clients, namespace: s
     await clients.admin.delete("v1", "Pod", "alone", namespace, grace_seconds=0)
 
 
-async def _is_refused_anew(clients: Clients, node: str) -> bool:
+async def _creating_is_refused(clients: Clients, node: str) -> bool:
     """Whether the kubelet may not create its Node, which is absent."""
     if await is_refused(clients.kubelet(node).create(a_node(node))):
         return True

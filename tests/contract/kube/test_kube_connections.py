@@ -207,7 +207,7 @@ async def test_a_reflector_misses_nothing_over_cuts_and_outages(
 # --- lists and kinds -------------------------------------------------------------------------------------
 
 
-async def test_a_long_list_comes_in_pages_and_is_whole(
+async def test_a_long_list_comes_in_pages_and_is_complete(
     kube: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paging, "FIRST", 3)

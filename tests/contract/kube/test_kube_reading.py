@@ -127,7 +127,7 @@ async def test_what_comes_one_after_the_other_is_what_a_list_has(kube: Lister, n
         assert listing.items == [bare(obj) for obj in found]
 
 
-async def test_a_list_of_more_than_one_page_is_whole(kube: Lister, namespace: str) -> None:
+async def test_a_list_of_more_than_one_page_is_complete(kube: Lister, namespace: str) -> None:
     expected = [f"m{number:03}" for number in range(FIRST + 5)]
     await asyncio.gather(*(kube.create(config_map(namespace, name)) for name in expected))
     assert names(await kube.list("v1", "ConfigMap", namespace=namespace)) == expected

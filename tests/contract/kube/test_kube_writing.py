@@ -177,7 +177,7 @@ async def test_only_a_change_of_the_spec_is_a_new_generation(kube: Lister, names
     assert [obj["metadata"]["generation"] for obj in (created, labelled, scaled)] == [1, 1, 2]
 
 
-async def test_replace_puts_the_whole_object(kube: Lister, namespace: str) -> None:
+async def test_replace_puts_the_complete_object(kube: Lister, namespace: str) -> None:
     created = await kube.create(config_map(namespace, "a", colour="red", shape="round"))
     replaced = await kube.replace({**created, "data": {"size": "big"}})
     assert replaced["data"] == {"size": "big"}

@@ -152,7 +152,7 @@ CHANGES: dict[str, Object] = {
 async def test_nobody_else_changes_what_is_there_but_whoever_may_write_may_write_the_same(
     actors: Actors, make: Any
 ) -> None:
-    """The same: so that everything is stored anew, encrypted by another key."""
+    """The same: so that everything is stored again, encrypted by another key."""
     name = "autarky-there"
     obj = make(name)
     obj["metadata"]["labels"] = {"a": "b"}

@@ -54,7 +54,7 @@ def _names(objects: list[Object], kind: str) -> set[str]:
     return {obj["metadata"]["name"] for obj in objects if obj["kind"] == kind}
 
 
-async def test_the_operator_makes_every_policy_and_binding_anew(admin: KubeClient, as_operator: KubeClient) -> None:
+async def test_the_operator_makes_every_policy_and_binding_again(admin: KubeClient, as_operator: KubeClient) -> None:
     wanted = admission.objects()
     view = View(as_operator, SystemClock(), lambda: None, print)
     said: list[str] = []

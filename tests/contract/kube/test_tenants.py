@@ -39,7 +39,7 @@ class Actors:
         self.admin = server.kube()
         self.tenants = {name: acting(server, name) for name in ("edit", "admin")}
         self.services = acting(server, "services")
-        """All rights over Services and their status, in the whole cluster, and no other."""
+        """All rights over Services and their status, in all of the cluster, and no other."""
         self.operator = acting(server, OPERATOR_USER)
         self.controllers = [
             acting(server, f"system:serviceaccount:kube-system:{name}", "system:serviceaccounts:kube-system")
@@ -303,7 +303,7 @@ async def test_no_pod_keeps_those_of_other_namespaces_off_nodes(actors: Actors, 
     await actors.admin.create(_pod(**spec))
 
 
-async def test_pods_keep_those_of_their_own_namespace_away_and_wish_for_what_they_like(actors: Actors) -> None:
+async def test_pods_keep_those_of_their_own_namespace_away_and_prefer_what_they_like(actors: Actors) -> None:
     elsewhere = {**ALL, "namespaceSelector": {}}
     requested = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": elsewhere}]}
     spec: Object
@@ -366,7 +366,7 @@ async def test_nobody_else_takes_the_service_of_the_api_away_and_the_api_server_
 async def test_the_service_of_the_api_is_written_as_it_is_by_whoever_may_and_changed_by_administrators(
     actors: Actors,
 ) -> None:
-    """The same: so that everything is stored anew, in another version."""
+    """The same: so that everything is stored again, in another version."""
     live = await actors.admin.get("v1", "Service", "kubernetes", "default")
     assert live is not None
     await actors.tenants["edit"].replace(live)

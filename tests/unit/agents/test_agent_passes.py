@@ -94,7 +94,7 @@ class Scene:
         monkeypatch.setattr(role_on_disk, "FILE", disk.root / "role.json")
         monkeypatch.setattr(slots_on_disk, "run_script", self.run_script)
         monkeypatch.setattr(ports_seen, "plain_status", self.status)
-        monkeypatch.setattr(node_agent, "PendingEvents", partial(PendingEvents, file=disk.root / "untold.json"))
+        monkeypatch.setattr(node_agent, "PendingEvents", partial(PendingEvents, file=disk.root / "pending.json"))
         for component in WITH_STANDBY:
             disk.revision(component, "r1", "image")
         (disk.root / "standby" / NODE_AGENT).mkdir()
@@ -205,10 +205,10 @@ class Fails:
     """Takes the place of something that a part uses."""
 
     def __init__(self, instead_of: Any, name: str) -> None:
-        self.well, self.name, self.mended = instead_of, name, False
+        self.well, self.name, self.repaired = instead_of, name, False
 
     def __getattr__(self, name: str) -> Any:
-        if self.mended or name != self.name:
+        if self.repaired or name != self.name:
             return getattr(self.well, name)
         raise ZeroDivisionError(f"{name}: nobody has foreseen that")
 
@@ -244,7 +244,7 @@ async def test_a_part_that_fails_unexpectedly_stops_no_other(scene: Scene, part:
     await scene.passes(PROVEN_SECONDS + LONG)
     assert done_by(scene) == set(PARTS) - {part}
     assert any("ZeroDivisionError" in sentence for sentence in scene.said)
-    broken.mended = True
+    broken.repaired = True
     await scene.passes(LONGEST_PAUSE + PROVEN_SECONDS + LONG)
     assert done_by(scene) == set(PARTS), "it is tried again"
 
@@ -255,7 +255,7 @@ async def test_a_round_of_which_a_part_failed_is_followed_by_another_one_at_once
     broken = break_part(scene.agent, API_SERVER)
     await scene.passes(SOON)
     assert scene.agent._rests_until == 0.0
-    broken.mended = True
+    broken.repaired = True
     await scene.passes(LONGEST_PAUSE)
     assert scene.agent._rests_until > 0.0
 

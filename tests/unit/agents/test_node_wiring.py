@@ -201,7 +201,7 @@ async def duties(wired: Wired, *, slot: str) -> list[Controller | wiring.Backgro
 
 async def duties_of_worker(wired: Wired) -> list[Controller | wiring.Background]:
     role_on_disk.remember(role_on_disk.State.JOINING)
-    acting = asyncio.create_task(duties(wired, slot="hosted"))  # for good
+    acting = asyncio.create_task(duties(wired, slot="hosted"))  # until it is cancelled
     await asyncio.sleep(0.1)
     acting.cancel()
     await asyncio.gather(acting, return_exceptions=True)

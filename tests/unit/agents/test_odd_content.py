@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autarky.agents.node import lock
-from autarky.control.agents import node as parked_agent
-from autarky.control.base import pending_events as untold
+from autarky.control.agents import node as standby_agent
+from autarky.control.base import pending_events
 from autarky.control.checkpoint.node import checkpointer
 from autarky.control.checkpoint.node import images as image_keeping
 from autarky.control.common import understood
@@ -69,7 +69,7 @@ FILES = [
     (role_on_disk, "MARKER"),
     (etcd_on_disk, "MEMBERS"),
 ]
-OTHERS = ("lock", "untold", "haproxy.cfg", "members", "server.key", "server.crt", "client.crt", "member/wal/0.wal")
+OTHERS = ("lock", "pending", "haproxy.cfg", "members", "server.key", "server.crt", "client.crt", "member/wal/0.wal")
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +111,10 @@ def readers(root: Path) -> list[Callable[[], object]]:
             role_on_disk.forget_initial_membership,
         ),
         *(etcd_on_disk.manifests, etcd_on_disk.data, etcd_on_disk.remembered_addresses),
-        *(image_keeping.images_on_disk, parked_agent.manifests_in_place, parked_agent.current_revision),
+        *(image_keeping.images_on_disk, standby_agent.manifests_in_place, standby_agent.current_revision),
         *(control_parts.needs_etcd, control_parts.complete),
         lambda: checkpointer.disk_of("kube-apiserver"),
-        lambda: untold._read(root / "untold"),
+        lambda: pending_events._read(root / "pending"),
         lambda: lock.hung(lock.LOCK),
         lambda: nllb.parse(text("haproxy.cfg")),
         lambda: load_balancer.voting_members(text("members")),
@@ -135,7 +135,7 @@ def test_bytes_that_would_end_a_loop_do_not(disk: Disk, content: bytes) -> None:
 def read_everything(root: Path, content: bytes) -> None:
     for path in paths(root):
         path.write_bytes(content)
-    for happened in untold._read(root / "untold"):
+    for happened in pending_events._read(root / "pending"):
         datetime.fromtimestamp(happened.when, UTC)
     for read in readers(root):
         read()
@@ -147,14 +147,14 @@ def test_what_is_well_is_read(disk: Disk) -> None:
     slots_on_disk.WANTED.write_text('{"lowestHosted": 2}')
     slots_on_disk.THIS_BOOT.write_text("boot 1000.5")
     role_on_disk.FILE.write_text('{"state": "ready"}')
-    (disk.root / "untold").write_text('[{"reason": "r", "message": "m", "when": 1}]')
+    (disk.root / "pending").write_text('[{"reason": "r", "message": "m", "when": 1}]')
     activations = slots_on_disk.activations()
     assert activations is not None
     assert activations["kube-apiserver"] == {"u1"}
     assert slots_on_disk.wanted_level() == 2
     assert slots_on_disk.this_boot() is not None
     assert role_on_disk.state() is role_on_disk.State.READY
-    assert untold._read(disk.root / "untold") == [untold.Happened("r", "m", 1)]
+    assert pending_events._read(disk.root / "pending") == [pending_events.Happened("r", "m", 1)]
 
 
 # --- objects -----------------------------------------------------------------------------------------------

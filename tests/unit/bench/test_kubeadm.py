@@ -113,7 +113,7 @@ async def test_a_certificate_that_was_not_issued_before_the_clock_starts_is_no_y
 
 
 @pytest.mark.parametrize("path", [f"{PKI}/etcd/peer.crt", "/etc/kubernetes/admin.conf"])
-async def test_what_kubeadm_made_anew_on_the_clock_is_seen_afterwards(path):
+async def test_what_kubeadm_made_again_on_the_clock_is_seen_afterwards(path):
     hosts = made("n1", "n2")
     issued = await issue_certificates(hosts)
     await refuse_others(hosts, issued)

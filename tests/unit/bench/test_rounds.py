@@ -22,7 +22,7 @@ CLEAN = Tree("0123abc", (), "feed")
 
 class Bench:
     """Runs benchmarks that are done at once, in a state directory of their own. `trees`: what each checkout is at its
-    next looks, the last one for good."""
+    next looks, the last one from then on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
         self._monkeypatch, self._file = monkeypatch, directory / "new" / "record.json"

@@ -41,7 +41,7 @@ def ran(
     place: str = "test_ha",
     made: dict[str, float] | None = None,
 ) -> None:
-    """`seconds` of setup, call and teardown. `made`: what it makes in its setup for its whole module, in seconds."""
+    """`seconds` of setup, call and teardown. `made`: what it makes in its setup for all of its module, in seconds."""
     recorder.begin(case, place)
     for fixture, took in (made or {}).items():
         recorder.make(fixture, took)
@@ -187,7 +187,7 @@ def pytest_in(directory: Path, *argv: str, **variables: str) -> subprocess.Compl
     return subprocess.run(argv, cwd=directory, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_pytest_tells_what_is_made_for_a_whole_module(tmp_path: Path) -> None:
+def test_pytest_tells_what_is_made_for_all_of_a_module(tmp_path: Path) -> None:
     done = pytest_in(tmp_path, "-c", SESSION)
     assert done.returncode == 0, done.stdout + done.stderr
     found = {case[-1]: one for case, one in times(tmp_path / "records").items()}

@@ -1,4 +1,4 @@
-"""What a change touches is told by git where there is one, and never guessed where there is none."""
+"""What a change touches is what git says where there is one, and is never guessed where there is none."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_new_name_alone_touches_nothing() -> None:
     assert is_other("test_other", "a", then), "it was another under this very name"
 
 
-def test_a_test_that_its_module_does_not_define_itself_has_the_hash_of_the_whole_module(root: Path) -> None:
+def test_a_test_that_its_module_does_not_define_itself_has_the_hash_of_all_of_the_module(root: Path) -> None:
     path = root / MODULE
     path.parent.mkdir(parents=True)
     path.write_text("from helpers import test_three\n")

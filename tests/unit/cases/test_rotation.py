@@ -1,4 +1,4 @@
-"""The rotation: what it takes fits, nobody waits for ever, and what a change touches goes first."""
+"""The rotation: what it takes fits, nobody waits forever, and what a change touches goes first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces and shards: every case runs once, chains stay whole, and no shard is much longer than the others."""
+"""Pieces and shards: every case runs once, chains stay complete, and no shard is much longer than the others."""
 
 from __future__ import annotations
 

@@ -112,6 +112,7 @@ LINT = [
     "mypy bench",
     "mypy scripts",
     "lint-imports ",
+    "pytest -q -n0 -p no:randomly tests/unit/docs/test_words.py",
     "shellcheck run .ci/run src/a.sh",
     "luacheck -q src/b.lua",
 ]
@@ -156,6 +157,7 @@ def test_by_hand_there_is_no_clock(run: Run) -> None:
     ("fails", "tiers", "never"),
     [
         ("mypy tests/e2e", [], UNIT),
+        ("test_words.py", [], UNIT),
         ("cases check", [], UNIT),
         ("tests/unit", [], CONTRACT),
         ("tests/contract", [], SHORT),

@@ -268,5 +268,6 @@ def test_a_check_to_ignore_that_does_not_exist_is_answered_with_all_that_there_a
 def test_the_checks_that_can_be_ignored_are_in_the_help_and_completed(command, monkeypatch, capsys):
     assert main([command, "--help"]) == 0
     help_ = " ".join(capsys.readouterr().out.split())
-    assert f"--ignore CHECK Only warn if this preflight check fails (repeatable): {', '.join(CHECKS)}." in help_
+    said = f"Only warn if this preflight check fails (repeatable; see docs/cluster-file.md): {', '.join(CHECKS)}."
+    assert f"--ignore CHECK {said}" in help_
     assert completions(monkeypatch, capsys, f"autarky {command} --ignore pr") == ["programs"]

@@ -215,7 +215,7 @@ async def test_an_operation_is_narrated_on_standard_error_and_written_into_the_j
     ]
 
 
-async def test_json_lines_are_the_whole_of_standard_output(tmp_path, capsys):
+async def test_json_lines_are_all_of_standard_output(tmp_path, capsys):
     await up(tmp_path, output="json")
     captured = capsys.readouterr()
     kinds = [json.loads(line)["kind"] for line in captured.out.splitlines()]
@@ -274,7 +274,7 @@ async def test_an_error_is_told_once(tmp_path, capsys, output, reported):
     assert capsys.readouterr().err.count("n1 is silent") == int(reported)
 
 
-def test_a_failed_operation_is_told_once_on_the_whole_way(autarky, capsys, tmp_path):
+def test_a_failed_operation_is_reported_once_all_the_way(autarky, capsys, tmp_path):
     assert autarky(lambda: run_async(lambda: up(tmp_path, Fail("it")))) == 3
     assert capsys.readouterr().err.count("n1 is silent") == 1
     assert autarky(lambda: run_async(lambda: up(tmp_path, Fail("it"), output="json"))) == 3

@@ -162,7 +162,7 @@ def test_kubelets_that_follow_are_watched_to_their_end(looks, capsys, monkeypatc
     monkeypatch.setattr("autarky.cli.upgrade_kubelets.STILL_SECONDS", 0.0)
     looks += [changing, changing, following(False)]
     assert main(["upgrade", "status", "--watch"]) == 0
-    assert looks == [], "one that is off has nobody wait for ever, one that changes is waited for"
+    assert looks == [], "one that is off has nobody wait forever, one that changes is waited for"
 
 
 def test_an_api_that_is_away_is_said_once_and_once_that_it_is_back_each_time(looks, capsys) -> None:

@@ -53,7 +53,7 @@ async def test_a_cluster_without_test_hosts_needs_none_of_their_tools():
 
 @pytest.mark.parametrize(("minority", "locked"), [(False, {"n1", "n2", "n3", "n4"}), (True, {"n1", "n2", "n3"})])
 async def test_a_worker_has_no_say_in_what_has_to_work_without_it(monkeypatch, minority, locked):
-    """Whoever is root there could hold its lock for ever, or lose it in the middle of a recovery."""
+    """Whoever is root there could hold its lock forever, or lose it in the middle of a recovery."""
     cluster = a_cluster(controls=3, workers=1)
     hosts, taken = {node.name: FakeHost(node.name, FACTS) for node in cluster.nodes}, set()
 

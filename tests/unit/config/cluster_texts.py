@@ -1,4 +1,4 @@
-"""Cluster files as texts: short ways to load one, and to see what is told of a bad one."""
+"""Cluster files as texts: short ways to load one, and to see what is said of a bad one."""
 
 from __future__ import annotations
 

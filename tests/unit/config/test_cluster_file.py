@@ -403,7 +403,7 @@ def test_external_etcd_is_complete_or_refused(external, expected):
     ["name", "data-dir", "wal-dir", "initial-cluster", "initial-cluster-state", "force-new-cluster", "discovery"],
 )
 def test_who_etcds_members_are_and_where_their_data_is_cannot_be_given(name):
-    """A member whose log is elsewhere counts as lost; one that begins anew, as a healthy one of another cluster."""
+    """A member whose log is elsewhere counts as lost; one that starts empty, as a healthy one of another cluster."""
     said = problem(f'nodes: [{{name: n1}}]\nextraArgs: {{etcd: {{{name}: "x", quota-backend-bytes: "123"}}}}')
     assert f"--{name} of etcd cannot be set" in said
     assert "leave it out" in said

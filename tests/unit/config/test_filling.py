@@ -131,7 +131,7 @@ def test_any_file_is_filled_in_and_nothing_that_it_says_is_changed(data, had):
 
 
 def _without_defaults_of(complete: Any, said: Any) -> Any:
-    """What was said, as it is in the whole."""
+    """What was said, as it is in the complete document."""
     if not isinstance(said, dict) or not isinstance(complete, dict):
         return complete
     named = {name: _without_defaults_of(complete[name], value) for name, value in said.items()}

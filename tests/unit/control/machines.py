@@ -1,7 +1,7 @@
 """How state machines run: until they have gone each way that they are there for, in batches of seeds of their own.
 
 Hypothesis leaves out some rules in a batch and varies what it found there, so one batch in five goes a rare way hardly
-at all, and a thousand more examples of the same batch do not mend that. A machine that does not get there fails.
+at all, and a thousand more examples of the same batch do not change that. A machine that does not get there fails.
 
 What fails is made smaller only in a run that repeats another one (AUTARKY_SEED). A machine takes longer for that than a
 test may take, and one that is ended in the middle of it shows some other example, which does not fail.

@@ -1,7 +1,7 @@
 """docs/measurements.md holds nothing but what bench/measurements.json and bench/apart have. That is all that these
 tests show: they measure nothing, and while there is no record, they show that the document has no figures.
 
-`UPDATE_GOLDEN=1 pytest` writes the document anew.
+`UPDATE_GOLDEN=1 pytest` writes the document again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """docs/cluster-file.md says of every field what the schema says, and its examples are cluster files.
 
-`UPDATE_GOLDEN=1 pytest` mends the rows of the fields; a row of a new field is put into its section by hand.
+`UPDATE_GOLDEN=1 pytest` corrects the rows of the fields; a row of a new field is put into its section by hand.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def test_they_are_installed_again_when_the_lock_changes(checkout):
     assert "made .venv" not in again
 
 
-def test_a_virtual_environment_that_was_left_half_made_is_made_anew(checkout):
+def test_a_virtual_environment_that_was_left_half_made_is_made_from_scratch(checkout):
     (checkout / ".venv/bin").mkdir(parents=True)
     put(checkout / ".venv/bin/python", "exit 1")
     assert "made .venv" in run(checkout, "autarky").stderr

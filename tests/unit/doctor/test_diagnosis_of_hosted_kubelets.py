@@ -330,13 +330,13 @@ def test_the_script_prints_who_waits_for_no_lock(
     started("flock", "--no-fork", lock, "sleep", "60", name="holder")
     while subprocess.run(["flock", "-n", lock, "true"], check=False).returncode == 0:
         pass
-    parked, free = started("flock", lock, "true"), started("sleep", "60")
+    waiting, free = started("flock", lock, "true"), started("sleep", "60")
     other = started("sleep", "60", name="kubelets")
-    while f"WRITE {parked.pid} " not in Path("/proc/locks").read_text():
+    while f"WRITE {waiting.pid} " not in Path("/proc/locks").read_text():
         pass
     (tmp_path / "hosted").write_bytes(files.written(RUNS))
     said = looked_at()
-    assert [str(one.pid) in said.kubelets for one in (parked, free, other)] == [False, True, False]
+    assert [str(one.pid) in said.kubelets for one in (waiting, free, other)] == [False, True, False]
     assert 0 <= said.kubelets[str(free.pid)] < 60
     seen = on_host(said)
     assert seen is not None

@@ -98,7 +98,7 @@ def test_the_oldest_api_server_says_what_is_newer_and_the_newest_what_is_too_old
         assert bool(of_kubelets(seen, {})) is wrong, runs
 
 
-def test_one_that_a_pin_holds_there_is_let_go_by_its_annotation() -> None:
+def test_one_that_a_pin_holds_there_is_released_by_its_annotation() -> None:
     [one] = found(a_node(runs=V38, pin=str(V38)), plane=a_plane(follow=False))[:1]
     assert one.next == f"autarky kubectl annotate node n1 {PIN}-"
 

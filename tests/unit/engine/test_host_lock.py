@@ -170,7 +170,7 @@ async def test_a_host_that_does_not_answer_hides_no_conflict_on_another():
         await Operation(machines).run()
 
 
-async def test_what_the_user_must_mend_on_several_hosts_is_told_at_once():
+async def test_what_the_user_must_fix_on_several_hosts_is_reported_at_once():
     wrong = [Machine(silent=UserError(f"key {n}", fix="repair it")) for n in range(2)]
     with pytest.raises(Problems, match=r"some hosts cannot be used \(2\)"):
         await Operation({"n1": wrong[0], "n2": wrong[1], "n3": Machine()}).run()

@@ -123,7 +123,7 @@ class Attempts:
         }
         assert self.run(None).outcome == "unchanged"
 
-    def journal_must_be_whole(self) -> None:
+    def journal_must_be_intact(self) -> None:
         with Journal(self.directory / "journal") as journal:
             entries = journal.entries()
             assert len(entries) == journal.path.read_bytes().count(b"\n")
@@ -159,7 +159,7 @@ def test_rule_5_an_operation_that_is_cancelled_at_any_await_is_resumed(phases, k
                 assert events[-1].as_dict()["outcome"] == "interrupted"
             assert events[-1].kind == "operation-ended"
         attempts.must_converge()
-        attempts.journal_must_be_whole()
+        attempts.journal_must_be_intact()
 
 
 @settings(deadline=None, max_examples=15)
@@ -170,4 +170,4 @@ def test_rule_5_an_operation_that_is_killed_at_any_await_is_resumed(phases, kill
         for left in kills:
             attempts.run_in_a_process_that_dies(left)
         attempts.must_converge()
-        attempts.journal_must_be_whole()
+        attempts.journal_must_be_intact()

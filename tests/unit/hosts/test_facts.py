@@ -41,10 +41,10 @@ missing_program=ip
 missing_feature=vxlan
 effective=000001ffffffffff
 """
-WHOLE = SAID.splitlines()
+COMPLETE = SAID.splitlines()
 
 
-def test_what_a_host_says_is_read_whole():
+def test_what_a_host_says_is_read_completely():
     facts = parse_facts(SAID)
     assert (facts.address, facts.addresses) == ("192.0.2.11", ("192.0.2.11", "198.51.100.1"))
     assert facts.os_name == "Debian GNU/Linux 12 (bookworm) = stable"
@@ -70,16 +70,16 @@ def test_the_capability_to_lower_oom_scores_is_one_bit(mask, may):
 @pytest.mark.parametrize("key", ["address", "hostname", "boot_id", "architecture", "memory_total", "clock"])
 def test_what_is_needed_and_was_not_said_is_unknown_and_not_guessed(key):
     for line in ([], [f"{key}="]):
-        said = [one for one in WHOLE if not one.startswith(f"{key}=")] + line
+        said = [one for one in COMPLETE if not one.startswith(f"{key}=")] + line
         with pytest.raises(Unreachable, match=f"the host did not report its {key}"):
             parse_facts("\n".join(said))
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.integers(0, len(WHOLE) - 1))
+@given(st.integers(0, len(COMPLETE) - 1))
 def test_an_answer_that_was_cut_off_is_facts_or_unreachable(lines):
     try:
-        facts = parse_facts("\n".join(WHOLE[:lines]))
+        facts = parse_facts("\n".join(COMPLETE[:lines]))
     except Unreachable:
         return
     assert facts.clock == 1800000000.25
@@ -87,7 +87,7 @@ def test_an_answer_that_was_cut_off_is_facts_or_unreachable(lines):
 
 # --- a host that says what it wants -------------------------------------------------------------------------------
 
-KEYS = sorted({line.partition("=")[0] for line in WHOLE})
+KEYS = sorted({line.partition("=")[0] for line in COMPLETE})
 BIG = "9" * 5000
 ODD = [
     *("cpus=x", "cpus=", "cpus=-1", f"cpus={BIG}", f"cpus={2**64}", "cgroup_version=two"),
@@ -100,10 +100,10 @@ ODD = [
 
 
 def with_line(line):
-    """The whole output, with the first line of that key in this form."""
+    """The complete output, with the first line of that key in this form."""
     key = line.partition("=")[0]
-    at = next(number for number, one in enumerate(WHOLE) if one.startswith(f"{key}="))
-    return "\n".join([*WHOLE[:at], line, *WHOLE[at + 1 :]])
+    at = next(number for number, one in enumerate(COMPLETE) if one.startswith(f"{key}="))
+    return "\n".join([*COMPLETE[:at], line, *COMPLETE[at + 1 :]])
 
 
 @pytest.mark.parametrize("line", ODD, ids=lambda line: line[:30])
@@ -162,7 +162,7 @@ def test_a_real_answer_with_any_damage_is_facts_or_the_host_is_unreadable(at, pu
 
 @settings(max_examples=100, deadline=None)
 @given(st.text() | LINES.map("\n".join))
-def test_whatever_the_whole_answer_is_there_are_facts_or_the_host_is_unreadable(text):
+def test_whatever_the_complete_answer_is_there_are_facts_or_the_host_is_unreadable(text):
     facts_or_unreachable(text)
 
 

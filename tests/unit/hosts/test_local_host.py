@@ -29,7 +29,7 @@ def leftovers(directory: Path) -> list[str]:
     return [path.name for path in directory.rglob(".autarky.*")]
 
 
-async def test_files_arrive_whole_with_their_modes(tmp_path):
+async def test_files_arrive_complete_with_their_modes(tmp_path):
     files = [
         File(f"{tmp_path}/a/plain.txt", b"one\n"),
         File(f"{tmp_path}/a/empty", b"", 0o640),
@@ -82,8 +82,8 @@ async def test_a_link_is_replaced_and_what_it_points_to_is_left_alone(tmp_path):
 async def test_what_a_killed_writer_left_is_cleared_by_the_next(tmp_path):
     (tmp_path / ".autarky.file").write_text("half of a secr")
     (tmp_path / ".autarky.file").chmod(0o400)
-    await HOST.write_files([File(f"{tmp_path}/file", b"whole", 0o644)])
-    assert ((tmp_path / "file").read_text(), mode(tmp_path / "file")) == ("whole", 0o644)
+    await HOST.write_files([File(f"{tmp_path}/file", b"complete", 0o644)])
+    assert ((tmp_path / "file").read_text(), mode(tmp_path / "file")) == ("complete", 0o644)
     assert leftovers(tmp_path) == []
 
 
@@ -137,7 +137,7 @@ async def test_removing_passes_over_what_is_absent_and_refuses_directories(tmp_p
         await HOST.remove([str(tmp_path)])
 
 
-async def test_a_big_file_is_pushed_whole(tmp_path):
+async def test_a_big_file_is_pushed_completely(tmp_path):
     source = tmp_path / "source"
     source.write_bytes(BINARY * 5)
     await HOST.push(source, f"{tmp_path}/new/target", mode=0o755)

@@ -60,7 +60,7 @@ async def watched(client: KubeClient) -> list[str]:
 # --- logs ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", [HANG, b""], ids=["and hangs", "whole"])
+@pytest.mark.parametrize("end", [HANG, b""], ids=["and hangs", "complete"])
 async def test_a_kubelet_that_gives_more_of_a_log_than_it_was_asked_for_is_not_heard_out(
     connect: Connect, end: bytes
 ) -> None:
@@ -71,7 +71,7 @@ async def test_a_kubelet_that_gives_more_of_a_log_than_it_was_asked_for_is_not_h
     assert web.lines == [f"GET /api/v1/namespaces/kube-system/pods/x/log?limitBytes={LOG_LIMIT}&tailLines=5"]
 
 
-async def test_a_log_that_is_short_is_whole(connect: Connect) -> None:
+async def test_a_log_that_is_short_is_complete(connect: Connect) -> None:
     async with Web([chunked(b"one\n", b"two\n"), status(404, "NotFound", "no such pod")]) as web:
         client = connect(web)
         assert await client.logs("kube-system", "x") == "one\ntwo\n"
@@ -233,7 +233,7 @@ async def test_what_is_no_event_breaks_the_watch_off(connect: Connect, line: byt
 # --- requests --------------------------------------------------------------------------------------------
 
 
-async def test_a_token_is_read_anew_for_each_request(connect: Connect) -> None:
+async def test_a_token_is_read_again_for_each_request(connect: Connect) -> None:
     tokens = iter(["first", "second"])
     async with Web([page()]) as web:
         client = connect(web, token=lambda: next(tokens))

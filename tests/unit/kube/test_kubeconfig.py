@@ -84,7 +84,7 @@ def test_data_goes_before_a_file(document: Document, path: Path) -> None:
     assert read_kubeconfig(path).ca_pem == b"CA"
 
 
-def test_a_token_file_is_read_anew_at_each_use(document: Document, path: Path) -> None:
+def test_a_token_file_is_read_again_at_each_use(document: Document, path: Path) -> None:
     document["users"][0]["user"] = {"tokenFile": "token"}
     path.write_text(json.dumps(document))
     token = read_kubeconfig(path).token

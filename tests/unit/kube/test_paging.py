@@ -23,7 +23,7 @@ def read(sizes: list[int]) -> tuple[list[int], int, int]:
         if is_too_long(page, length):
             page = smaller(page)
             continue
-        assert length == sum(asked), "what is cut is not taken for whole"
+        assert length == sum(asked), "what is cut is not taken for complete"
         parsed = max(parsed, length if len(asked) > 1 else 0)
         found += asked
         if len(found) == len(sizes):

@@ -222,7 +222,7 @@ async def test_an_error_of_the_api_is_an_outage_too(runs: Runs) -> None:
 # --- versions that are forgotten -------------------------------------------------------------------------
 
 
-async def test_a_forgotten_version_is_listed_anew(runs: Runs) -> None:
+async def test_a_forgotten_version_is_listed_again(runs: Runs) -> None:
     kube = ScriptedKube(script=[[105, GONE], [106]])
     runs.start(kube)
     await asyncio.sleep(0.5)
@@ -262,7 +262,7 @@ async def test_a_server_that_ends_each_watch_at_once_is_not_asked_in_a_storm(run
 # --- the end ---------------------------------------------------------------------------------------------
 
 
-async def test_what_nobody_has_foreseen_is_raised_and_all_is_listed_anew_by_the_next_run(runs: Runs) -> None:
+async def test_what_nobody_has_foreseen_is_raised_and_all_is_listed_again_by_the_next_run(runs: Runs) -> None:
     """The event in which it came may have been lost."""
     kube, odd = FakeKube(), True
 
@@ -283,7 +283,7 @@ async def test_what_nobody_has_foreseen_is_raised_and_all_is_listed_anew_by_the_
     with pytest.raises(RecursionError):
         async with asyncio.timeout(60):
             await reflector.run()
-    assert reflector.error is not None, "the list has begun, and is not whole"
+    assert reflector.error is not None, "the list has begun, and is not complete"
     odd = False
     runs.tasks.append(asyncio.create_task(reflector.run()))
     await asyncio.sleep(1)

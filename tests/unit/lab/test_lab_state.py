@@ -158,7 +158,7 @@ async def test_a_tool_that_hangs_is_ended():
         await tools.tool("sleep", "60", timeout=0.1)
 
 
-async def test_a_host_that_was_removed_begins_anew_and_takes_nobody_elses_address(monkeypatch):
+async def test_a_host_that_was_removed_begins_from_scratch_and_takes_nobody_elses_address(monkeypatch):
     async def nothing(*_args: object) -> None: ...
 
     monkeypatch.setattr("autarky.lab.machine.Machine.clear", nothing)

@@ -32,7 +32,7 @@ def test_every_rule_holds(rule: patience.Rule) -> None:
     assert TABLE[rule.lesser] < TABLE[rule.greater]
 
 
-def test_the_whole_table_breaks_no_rule() -> None:
+def test_the_complete_table_breaks_no_rule() -> None:
     assert patience.broken(TABLE) == []
 
 

@@ -182,8 +182,8 @@ async def test_a_harmless_request_is_sent_again_when_the_connection_is_lost(conn
 
 
 async def test_half_an_answer_is_no_answer(connect: Connect) -> None:
-    async with Web([answer(200, "0123456789")[:-3] + CUT, answer(200, "whole")]) as web:
-        assert (await connect(web).request(READ)).body == b"whole"
+    async with Web([answer(200, "0123456789")[:-3] + CUT, answer(200, "complete")]) as web:
+        assert (await connect(web).request(READ)).body == b"complete"
 
 
 async def test_a_harmless_request_is_sent_again_once_per_server(connect: Connect) -> None:

@@ -257,7 +257,7 @@ def test_a_release_that_is_not_known_has_no_images_and_says_what_is_known():
         image_reference(Release.unknown(Version(1, 20, 0)), "etcd")
 
 
-# --- the whole of it, with a Go that notes what it is asked -------------------------------------------
+# --- all of it, with a Go that notes what it is asked -----------------------------------------------
 
 GO = """#!/bin/sh
 echo "$PWD $*" >>"$CALLS"

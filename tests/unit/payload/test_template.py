@@ -53,7 +53,7 @@ async def test_a_copy_has_the_modes_and_links_of_the_template(template, tmp_path
     assert (tmp_path / "copy" / SNAPSHOT).with_name("link").readlink() == Path("x")
 
 
-async def test_removing_from_a_copy_leaves_the_template_whole(template, tmp_path):
+async def test_removing_from_a_copy_leaves_the_template_intact(template, tmp_path):
     await copy_template(template, tmp_path / "copy")
     (tmp_path / "copy" / BLOB).unlink()
     assert (template / BLOB).read_text() == BLOB

@@ -64,7 +64,7 @@ async def test_an_empty_store_is_pruned_and_verified(own_store):
 
 
 async def test_verifying_reads_everything_and_removes_what_is_damaged(own_store):
-    complete, damaged = add(own_store, b"whole"), add(own_store, b"damaged")
+    complete, damaged = add(own_store, b"intact"), add(own_store, b"damaged")
     own_store.blob_path(damaged).write_bytes(b"Damaged")
     reported = HeardProgress()
     assert await verify_store(reported) == [damaged]

@@ -53,7 +53,7 @@ async def test_a_configuration_of_the_agent_is_left_alone(host, notes):
         '# made from: {"node": "n2"}\n',
     ],
 )
-async def test_one_that_leads_to_no_control_node_of_the_file_is_written_anew_and_taken_up(host, notes, text):
+async def test_one_that_leads_to_no_control_node_of_the_file_is_written_again_and_taken_up(host, notes, text):
     host, context = host
     _write(host, text)
     assert [change.sentence for change in await PHASE.plan(context)] == [f"write {nllb.CONFIG_PATH} on n2"]

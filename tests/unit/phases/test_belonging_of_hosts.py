@@ -123,7 +123,7 @@ async def test_an_older_marker_without_a_ca_on_the_disk_needs_the_word_of_the_ap
     await CheckHosts().plan(context)
 
 
-async def test_a_torn_marker_is_taken_over_by_the_ca_on_the_disk_and_forgets_no_founder(make_context):
+async def test_a_torn_marker_is_taken_over_by_the_ca_on_the_disk_and_forgets_no_initial_member(make_context):
     context = make_context(THREE)
     ca = context.pki.files()["ca.crt"]
     mark(context, "n1", "n2", "n3", ca=fingerprint(ca), disk=ca)
@@ -141,7 +141,7 @@ async def test_an_up_that_was_killed_after_the_marker_goes_on(make_context):
     await CheckHosts().plan(context)
 
 
-async def test_no_ca_is_made_anew_for_a_cluster_that_is_there(make_context, tmp_path):
+async def test_no_new_ca_is_made_for_a_cluster_that_is_there(make_context, tmp_path):
     context = make_context(THREE)
     partial = PkiStore(tmp_path / "partial")
     partial.directory.mkdir()

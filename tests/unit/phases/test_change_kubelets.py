@@ -350,6 +350,21 @@ async def test_of_several_a_control_node_is_named_first_and_the_others_are_count
         await PHASE.run(scene.context, notes)
 
 
+async def test_a_worker_whose_kubelet_is_refused_is_progress_for_those_that_wait_for_their_turn(
+    scene: Scene, notes: Notes
+) -> None:
+    """Tenants' budgets may have many refused, one after the other, before a control node gets its turn."""
+    scene.all(scene.lacks)
+    waits, come = kubelets._Waits(scene.context, notes, live_only=False), []
+    for name in (None, "n2", "n3"):
+        if name is not None:
+            scene.comes_to(name, State.REFUSED, WHY)
+        found = await waits.look()
+        assert found is not None
+        come.append(found.come)
+    assert len(set(come)) == 3
+
+
 async def test_a_worker_that_never_comes_to_an_end_does_not_hide_another_ones_failure(
     scene: Scene, notes: Notes
 ) -> None:

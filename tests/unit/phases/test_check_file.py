@@ -17,12 +17,14 @@ from autarky.errors import Problems, UserError
 from autarky.model.cluster import CertificateSettings, Cni, ExternalEtcd
 from autarky.model.components import COMPONENTS
 from autarky.model.versions import Version
+from autarky.phases import kept_file
 from autarky.phases.check_file import CheckFile
 from autarky.phases.hosts import CheckHosts
 from autarky.phases.objects import ApplyObjects
 from autarky.phases.ownership import FollowControlPlane
 from autarky.phases.prepare import PrepareHosts
 from autarky.phases.removal import CheckRemoval
+from autarky.render.values import pretty_json
 from autarky.workflows.up import PHASES
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
@@ -123,6 +125,38 @@ async def test_with_take_ownership_the_file_takes_an_upgrade_back(make_context, 
     context.upgrades = context.take_ownership = True
     await CheckHosts().plan(context)
     assert (context.upgrade_from, context.cluster.kubernetes_version) == (NEWER, Version(1, 36, 4))
+
+
+def kept_here(context, *versions: Version) -> None:
+    """Files with these versions, the last one now."""
+    for version in versions:
+        spec = {"kubernetesVersion": str(version)[1:], "defaults": 1}
+        kept_file.write(context.directory, pretty_json({"spec": spec}))
+
+
+async def test_a_file_from_before_another_machine_upgraded_the_cluster_does_not_take_that_back(make_context, notes):
+    """Its version was never meant as a request: it is the one that this machine has always had."""
+    kube = FakeKube()
+    await ApplyObjects().run(make_context(replace(a_cluster(), kubernetes_version=NEWER), kube=kube), notes)
+    await upgraded(kube, NEWER)
+    older = Version(1, 36, 4)
+
+    async def planned(*kept: Version, takes: bool = False) -> Version | None:
+        context = make_context(kube=kube)
+        context.upgrades, context.take_ownership = True, takes
+        kept_file.settle(context.directory)
+        kept_here(context, *kept)
+        await CheckHosts().plan(context)
+        assert context.cluster.kubernetes_version == older
+        return context.upgrade_from
+
+    with pytest.raises(UserError, match=r"another machine has changed the cluster to Kubernetes v1\.37\.1") as caught:
+        await planned(older)
+    assert 'set kubernetesVersion: "1.37.1" in the file' in str(caught.value.fix)
+    assert await planned(older, takes=True) == NEWER
+    assert await planned(NEWER, older) == NEWER, "this machine knew of it, so that the file asks for the older one"
+    await kube.patch("autarky.dev/v1alpha1", "ControlPlane", "cluster", {"spec": {"version": str(older)}})
+    assert await planned(older) == NEWER, "somebody takes it back"
 
 
 async def deleted_after_an_upgrade(make_context, notes, *stepped: str) -> FakeKube:

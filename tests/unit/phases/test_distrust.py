@@ -77,7 +77,7 @@ class SpoiledHost(CleanableHost):
 
 
 class UnreadableHost(FakeHost):
-    """It says its facts, and its files take for ever, or fail."""
+    """It says its facts, and its files take forever, or fail."""
 
     async def read(self, path: str, *, most: int | None = None) -> bytes | None:
         raise CommandFailed(self.name, ["cat", path], 1, "no")
@@ -182,7 +182,7 @@ async def test_a_workers_trust_is_taken_away_before_anything_on_its_host_or_in_i
     assert await DistrustNode(WORKER).plan(context) == []
 
 
-@pytest.mark.parametrize("sign", ["file", "record", "wish", "fact", "member"])
+@pytest.mark.parametrize("sign", ["file", "record", "requested", "active", "member"])
 async def test_what_may_be_a_control_node_keeps_its_trust_until_it_has_left(make_context, sign):
     kube, node = a_kube(), WORKER
     context = a_context(make_context, kube)
@@ -195,7 +195,7 @@ async def test_what_may_be_a_control_node_keeps_its_trust_until_it_has_left(make
         kube.put(crd())
         kube.put({"apiVersion": API_VERSION, "kind": ETCD_MEMBER, "metadata": {"name": "n4"}, "status": {}})
     else:
-        label = CONTROL_PLANE_REQUESTED if sign == "wish" else CONTROL_PLANE_ACTIVE
+        label = CONTROL_PLANE_REQUESTED if sign == "requested" else CONTROL_PLANE_ACTIVE
         await kube.patch("v1", "Node", "n4", {"metadata": {"labels": {label: ""}}})
     assert not await is_plain_worker(context, node)
     assert await DistrustNode(node).plan(context) == []
@@ -310,7 +310,7 @@ async def test_a_worker_that_answers_half_or_late_is_as_one_that_does_not(
 # --- cuts ---------------------------------------------------------------------------------------------------
 
 
-async def writes_of_a_whole_removal(make_context, notes, *, dead: bool) -> int:
+async def writes_of_a_complete_removal(make_context, notes, *, dead: bool) -> int:
     kube = a_kube(CutKube)
     kube.writes_left = 1000
     context = a_context(make_context, kube)
@@ -325,7 +325,7 @@ async def writes_of_a_whole_removal(make_context, notes, *, dead: bool) -> int:
 async def test_a_removal_that_is_cut_before_any_of_its_writes_ends_the_same_when_it_is_run_again(
     make_context, notes, dead
 ):
-    complete = await writes_of_a_whole_removal(make_context, notes, dead=dead)
+    complete = await writes_of_a_complete_removal(make_context, notes, dead=dead)
     assert complete > 5
     for writes in range(complete):
         kube = a_kube(CutKube)

@@ -203,7 +203,7 @@ async def test_while_a_member_is_missing_no_other_one_is_stopped_that_the_quorum
     assert changed(context) == ["n3"]
 
 
-async def test_members_that_none_of_them_can_live_with_are_mended_one_after_the_other(running, fake_etcd, notes):
+async def test_members_that_none_of_them_can_live_with_are_repaired_one_after_the_other(running, fake_etcd, notes):
     """As an earlier release left them: all of them have the mistake."""
     context = await running(kube=FakeKube(unhealthy="connection refused"))
     given(context, BAD)
@@ -339,7 +339,7 @@ def test_members_are_changed_before_the_api_is_waited_for():
     assert names.index("check-external-etcd") < names.index("change-etcd") < names.index("start-control-plane")
 
 
-async def test_the_phase_that_starts_all_founders_side_by_side_touches_no_member_that_runs(running, notes):
+async def test_the_phase_that_starts_all_initial_members_side_by_side_touches_no_member_that_runs(running, notes):
     context = await running()
     given(context, BAD)
     for node in context.cluster.nodes:

@@ -40,7 +40,7 @@ def token_on(host):
     return bootstrap_token(host.files[kubelet_credentials.BOOTSTRAP_KUBECONFIG][0])
 
 
-async def test_a_worker_gets_a_token_and_its_kubelet_starts_and_a_founder_is_left_alone(make_context, notes):
+async def test_a_worker_gets_a_token_and_its_kubelet_starts_and_an_initial_member_is_left_alone(make_context, notes):
     context = make_context(CLUSTER)
     await StartJoining().run(context, notes)
     host = context.host(WORKER)
@@ -257,7 +257,7 @@ async def test_a_run_that_was_killed_before_the_host_had_its_credential_gives_an
     assert held_by(host) != lost
 
 
-async def test_a_kubelet_that_has_just_joined_is_started_anew_and_no_other(make_context, notes, admitted):
+async def test_a_kubelet_that_has_just_joined_is_restarted_and_no_other(make_context, notes, admitted):
     context = make_context(CLUSTER)
     await StartJoining().run(context, notes)
     for _ in range(2):

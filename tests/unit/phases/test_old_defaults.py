@@ -1,4 +1,4 @@
-"""`up` of a release with other defaults on a cluster that is there: it keeps its own, and is told of the new ones."""
+"""`up` of a release with other defaults on a cluster that is there: it keeps its own, and the new ones are reported."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def forget_editions(kube) -> None:
     await kube.replace(record)
 
 
-# --- what is told ----------------------------------------------------------------------------------------------
+# --- what is reported ---------------------------------------------------------------------------------------------
 
 
 async def warnings(context) -> list[Warn]:

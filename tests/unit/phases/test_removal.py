@@ -217,7 +217,7 @@ async def test_a_worker_has_no_label_to_lose(context):
 
 
 @pytest.mark.looptime
-async def test_a_control_node_loses_its_wish_and_is_waited_for(context, kube, notes):
+async def test_a_control_node_loses_its_request_and_is_waited_for(context, kube, notes):
     with pytest.raises(TimedOut, match="the operator still counts it as a control node"):
         await TakeLabelAway(THREE.node("n3")).run(context, notes)
     live = await kube.get("v1", "Node", "n3")

@@ -41,7 +41,7 @@ def cluster_file(**spec):
     return loads(json.dumps(document), "the test", **VERSIONS)
 
 
-WHOLE = cluster_file()
+COMPLETE = cluster_file()
 
 
 def with_addresses(cluster):
@@ -51,14 +51,14 @@ def with_addresses(cluster):
 
 @pytest.fixture
 def hosts():
-    facts = facts_of(with_addresses(WHOLE))
+    facts = facts_of(with_addresses(COMPLETE))
     return {name: CleanableHost(name, facts[name]) for name in facts}
 
 
 @pytest.fixture
 def kube():
     api = FakeKube()
-    for node in with_addresses(WHOLE).nodes:
+    for node in with_addresses(COMPLETE).nodes:
         status = {"addresses": [{"type": "InternalIP", "address": node.address}]}
         api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}, "spec": {}, "status": status})
     return api
@@ -70,17 +70,17 @@ async def begin(make_context, pki_of, hosts, kube, notes, tmp_path):
 
     def context_of(cluster):
         context = make_context(with_addresses(cluster), kube=kube, hosts=hosts)
-        context.directory, context.pki = tmp_path / "demo", pki_of(WHOLE)
+        context.directory, context.pki = tmp_path / "demo", pki_of(COMPLETE)
         return context
 
-    context = context_of(WHOLE)
-    context.document = dump(WHOLE)
+    context = context_of(COMPLETE)
+    context.document = dump(COMPLETE)
     for name, host in hosts.items():
         said = {"cluster": "demo", "node": name, "founders": ["n1", "n2", "n3"], "ca": context.ours.ca}
         host.files |= {places.NODE_MARKER: (json.dumps(said).encode(), 0o644), FOUNDED: (b"", 0o644)}
     await observe(context)
     await WriteKubeconfig().run(context, notes)
-    kept_file.write(context.directory, pretty_json(dump(WHOLE)))
+    kept_file.write(context.directory, pretty_json(dump(COMPLETE)))
     leave_record(context, hosts, kube, cluster_record.read(context.inputs().record))
     return context_of
 
@@ -94,7 +94,7 @@ def leave_record(context, hosts, kube, record):
 
 def removal(begin, name="n4", *, file=None):
     """(the context, the phases) as the command line makes them for each run."""
-    directory = begin(WHOLE).directory
+    directory = begin(COMPLETE).directory
     found = file or loads((directory / "cluster.json").read_text(), "kept", **VERSIONS)
     context = begin(with_remembered(found, directory))
     gone = known_node(context, name)
@@ -115,7 +115,7 @@ async def records_left(context, kube):
 
 
 async def test_the_record_loses_the_node_before_anything_else_of_it_goes():
-    names = [phase.name for phase in phases(WHOLE.nodes[3], dead=False, drain=True, purge=False, write=None)]
+    names = [phase.name for phase in phases(COMPLETE.nodes[3], dead=False, drain=True, purge=False, write=None)]
     assert names.index("take-out-of-the-file") < names.index("keep-record") < names.index("take-label-away")
     assert names[-1] == "forget-node"
 
@@ -176,7 +176,7 @@ async def test_by_a_file_of_ones_own_only_the_node_goes_out_of_what_another_mach
 ):
     other = cluster_file(selfHosted="4")
     file = cluster_record.portable(dump(other))
-    context = begin(WHOLE)
+    context = begin(COMPLETE)
     leave_record(context, hosts, kube, replace(await records.of_the_api(kube), file=file, number=5))
     context, all_of_it = removal(begin, file=cluster_file(extraArgs={"kubelet": {"v": "3"}}))
     await carried_out(context, all_of_it, notes)
@@ -189,18 +189,18 @@ async def test_by_a_file_of_ones_own_only_the_node_goes_out_of_what_another_mach
 async def test_a_record_that_has_no_such_node_stays_as_it_is(begin, kube, notes):
     context, all_of_it = removal(begin)
     await carried_out(context, all_of_it, notes)
-    again = begin(with_remembered(WHOLE, context.directory))
+    again = begin(with_remembered(COMPLETE, context.directory))
     await observe(again)
-    assert await KeepRecord(replace(WHOLE.nodes[3], name="n9", host=HostRef("ssh", "n9"))).plan(again) == []
+    assert await KeepRecord(replace(COMPLETE.nodes[3], name="n9", host=HostRef("ssh", "n9"))).plan(again) == []
 
 
 async def test_a_change_that_was_cut_before_the_removal_is_still_known_after_it(begin, kube, notes):
     """The cluster may have either of two files, and has neither of them with the node."""
-    context = begin(WHOLE)
+    context = begin(COMPLETE)
     kept_file.write(context.directory, pretty_json(dump(cluster_file(selfHosted="4"))))
     context, all_of_it = removal(begin)
     await carried_out(context, all_of_it, notes)
-    assert (await records.of_the_api(kube)).file["spec"]["selfHosted"] == dump(WHOLE)["spec"]["selfHosted"]
+    assert (await records.of_the_api(kube)).file["spec"]["selfHosted"] == dump(COMPLETE)["spec"]["selfHosted"]
     kept = loads((context.directory / "cluster.json").read_text(), "kept", **VERSIONS)
     later = begin(kept)
     later.document = dump(kept)

@@ -176,7 +176,7 @@ async def test_the_standbys_of_the_first_initial_member_are_in_place(make_contex
 
 
 async def test_what_is_applied_from_the_files_counts_as_applied_by_up(make_context, notes, tmp_path):
-    """Also after an edit of the file: then it is somebody's edit, which stands, and no new wish of ours."""
+    """Also after an edit of the file: then it is somebody's edit, which stands, and no new wanted value of ours."""
     context = make_context()
     kube = FakeKube()
     render_files.write_all(context.inputs(), tmp_path / "out")

@@ -75,7 +75,7 @@ async def test_what_keeps_the_operator_from_it_is_said_in_its_own_words(context,
     assert await kube.get(*WORKLOAD) is not None
 
 
-async def test_what_the_operator_says_anew_each_time_moves_no_deadline(context, kube, looptime):
+async def test_what_the_operator_says_differently_each_time_moves_no_deadline(context, kube, looptime):
     """It may quote kubelets."""
 
     class Silent:

@@ -28,6 +28,7 @@ from autarky.phases.upgrade import (
     _have_it_tried_again,
     _said_against,
     ask_for,
+    come_to,
     follow,
 )
 from fakes.clusters import a_cluster
@@ -459,3 +460,14 @@ async def test_up_asks_for_the_soak_of_a_file_that_has_changed(make_context, kub
         return {**plane, "spec": {**plane["spec"], **part}}
 
     assert UpgradeControlPlane()._soak(context, applied.with_record(with_soak(live), with_soak(recorded))) == counts
+
+
+def test_each_kubelet_that_has_come_down_is_progress() -> None:
+    """The component is the kubelet all the while, for hours in a cluster with many workers."""
+
+    def plane(*done: int) -> dict[str, object]:
+        pools = [{"name": f"pool-{number}", "wanted": [], "done": one, "total": 40} for number, one in enumerate(done)]
+        return {"status": {"kubelets": {"pools": pools}}}
+
+    come = [come_to(found, "kubelet") for found in (plane(0, 0), plane(1, 0), plane(1, 1), {})]
+    assert come == [("kubelet", 0), ("kubelet", 1), ("kubelet", 2), ("kubelet", 0)]

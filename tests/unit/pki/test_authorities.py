@@ -1,4 +1,4 @@
-"""CAs and the service account key: kept for good, or given by the user."""
+"""CAs and the service account key: kept permanently, or given by the user."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_all_cas_can_be_given(store: PkiStore, given: CertificateSettings) -> No
         assert store.files()[name] == (directory / name).read_bytes()
 
 
-def test_a_bundle_is_copied_whole(store: PkiStore, given: CertificateSettings) -> None:
+def test_a_bundle_is_copied_completely(store: PkiStore, given: CertificateSettings) -> None:
     file = Path(given.ca_directory or "") / "ca.crt"
     file.write_bytes(file.read_bytes() + foreign_ca(NOW).certificate)
     store.ensure(SPECS, given, NOW)

@@ -22,7 +22,7 @@ CA = issue_ca("test", new_key("EC"), NOW, 3650)
 AUTHORITY = authority_of(CA, "ca.crt", "ca.key", NOW)
 
 
-def test_of_a_leaf_with_any_byte_damaged_it_is_told_why_it_is_to_be_issued_anew() -> None:
+def test_of_a_leaf_with_any_byte_damaged_it_is_said_why_it_is_to_be_issued_again() -> None:
     """But for how many bits of a signature's last byte count, where those that do not are none."""
     leaf = issue_leaf(SERVER, AUTHORITY, "EC", NOW, LIFE)
     for certificate in every_byte_flipped(leaf.certificate):

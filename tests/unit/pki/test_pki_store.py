@@ -75,7 +75,7 @@ def test_secrets_are_not_in_the_repr(issued: PkiStore) -> None:
     assert "PRIVATE" not in repr(issued) + repr(issued.read("ca"))
 
 
-# --- issuing anew ----------------------------------------------------------------------------------------
+# --- issuing again ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_secrets_are_not_in_the_repr(issued: PkiStore) -> None:
         (replace(SERVER, usages=("server", "client")), "its usages differ"),
     ],
 )
-def test_a_leaf_that_is_not_as_specified_is_issued_anew(issued: PkiStore, changed: CertSpec, why: str) -> None:
+def test_a_leaf_that_is_not_as_specified_is_issued_again(issued: PkiStore, changed: CertSpec, why: str) -> None:
     assert issued.plan([changed], SETTINGS, NOW) == [f"apiserver ({why})"]
     assert issued.ensure([changed], SETTINGS, NOW) == ["apiserver"]
     assert issued.plan([changed], SETTINGS, NOW) == []
@@ -100,14 +100,14 @@ def test_the_spelling_of_an_address_makes_no_difference(store: PkiStore) -> None
     assert store.plan([replace(spec, ip_addresses=("fd00::1",))], SETTINGS, NOW) == []
 
 
-def test_a_leaf_is_issued_anew_when_two_thirds_of_its_life_are_over(issued: PkiStore) -> None:
+def test_a_leaf_is_issued_again_when_two_thirds_of_its_life_are_over(issued: PkiStore) -> None:
     end = NOW + timedelta(days=SETTINGS.leaf_days)
     third, second = timedelta(days=SETTINGS.leaf_days) / 3, timedelta(seconds=1)
     assert issued.plan([SERVER], SETTINGS, end - third) == []
     assert issued.plan([SERVER], SETTINGS, end - third + second) == ["apiserver (expires 2027-11-21 12:00)"]
 
 
-def test_a_short_lived_leaf_is_issued_anew_in_the_last_third_of_its_life(store: PkiStore) -> None:
+def test_a_short_lived_leaf_is_issued_again_in_the_last_third_of_its_life(store: PkiStore) -> None:
     settings = replace(SETTINGS, leaf_days=3)
     store.ensure(SPECS, settings, NOW)
     assert store.plan(SPECS, settings, NOW + timedelta(days=1.9)) == []
@@ -132,7 +132,7 @@ def test_a_ca_is_made_for_what_others_sign_with_it(store: PkiStore) -> None:
     assert store.plan(SPECS[:1], SETTINGS, NOW, ["front-proxy-ca"]) == []
 
 
-def test_a_leaf_of_another_ca_is_issued_anew(issued: PkiStore) -> None:
+def test_a_leaf_of_another_ca_is_issued_again(issued: PkiStore) -> None:
     put(issued.directory, "ca", foreign_ca(NOW))
     assert issued.plan(SPECS[:2], SETTINGS, NOW) == [
         "apiserver (signed by another CA)",
@@ -140,12 +140,12 @@ def test_a_leaf_of_another_ca_is_issued_anew(issued: PkiStore) -> None:
     ]
 
 
-def test_another_kind_of_key_is_a_reason_to_issue_leafs_anew_but_no_cas(issued: PkiStore) -> None:
+def test_another_kind_of_key_is_a_reason_to_issue_leafs_again_but_no_cas(issued: PkiStore) -> None:
     assert names(issued.plan(SPECS, replace(SETTINGS, key_algorithm="RSA"), NOW)) == [spec.name for spec in SPECS]
 
 
 @pytest.mark.parametrize("name", ["apiserver.crt", "apiserver.key"])
-def test_an_unreadable_leaf_is_issued_anew(issued: PkiStore, name: str) -> None:
+def test_an_unreadable_leaf_is_issued_again(issued: PkiStore, name: str) -> None:
     (issued.directory / name).write_bytes(b"\x00garbage")
     (reason,) = issued.plan(SPECS, SETTINGS, NOW)
     assert reason.startswith("apiserver (unreadable: not a")
@@ -210,10 +210,10 @@ def test_a_kill_between_any_two_writes_heals(
         ensure_but_die_after(writes, store, settings, NOW, monkeypatch)
         assert store.plan(SPECS, settings, NOW), "nothing to do after a kill"
         store.ensure(SPECS, settings, NOW)
-        _assert_whole(store, settings)
+        _assert_intact(store, settings)
 
 
-def test_a_kill_while_leafs_are_issued_anew_heals_and_keeps_the_cas(
+def test_a_kill_while_leafs_are_issued_again_heals_and_keeps_the_cas(
     issued: PkiStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = NOW + timedelta(days=350)
@@ -223,11 +223,11 @@ def test_a_kill_while_leafs_are_issued_anew_heals_and_keeps_the_cas(
         shutil.copytree(issued.directory, store.directory)
         ensure_but_die_after(writes, store, SETTINGS, later, monkeypatch)
         store.ensure(SPECS, SETTINGS, later)
-        _assert_whole(store, SETTINGS, later)
+        _assert_intact(store, SETTINGS, later)
         assert {name: store.files()[f"{name}.crt"] for name in cas} == cas
 
 
-def _assert_whole(store: PkiStore, settings: CertificateSettings, now: datetime = NOW) -> None:
+def _assert_intact(store: PkiStore, settings: CertificateSettings, now: datetime = NOW) -> None:
     assert store.plan(SPECS, settings, now) == []
     assert PkiStore(store.directory).complete()
     assert len(store.files()) == 2 * len(ALL)

@@ -215,7 +215,7 @@ def test_each_server_may_turn_each_worker_away_once(judge):
 
 
 @pytest.mark.parametrize("judge", STRICT)
-def test_connections_end_in_mid_request_no_oftener_than_servers_and_load_balancers_are_started_anew(judge):
+def test_connections_end_in_mid_request_no_oftener_than_servers_and_load_balancers_restart(judge):
     judge(probed(workers=3, turned_away=3, races=3))
     judge(probed(workers=3, races=6))
     for turned_away, races in ((3, 4), (0, 7)):

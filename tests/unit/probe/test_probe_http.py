@@ -51,7 +51,7 @@ def url_of(server: socket.socket) -> str:
 
 
 @pytest.mark.parametrize("sent", [answer(200, "text"), chunked(b"te", b"x", b"t")], ids=["length", "chunks"])
-async def test_a_whole_answer_is_returned(client, sent):
+async def test_a_complete_answer_is_returned(client, sent):
     async with Web([sent]) as web:
         found = await exchange(client, web.url)
     assert (found.status, found.body, found.ok) == (200, b"text", True)
@@ -142,7 +142,7 @@ def test_a_refusal_is_told_in_the_servers_words(body, sentence):
         (b"x" * 70_000, Kind.MALFORMED, True),
     ],
 )
-async def test_an_answer_that_is_not_whole_has_a_name(client, sent, kind, begun):
+async def test_an_answer_that_is_not_complete_has_a_name(client, sent, kind, begun):
     async with Web([sent]) as web:
         with pytest.raises(Fault) as raised:
             await exchange(client, web.url)
@@ -265,12 +265,12 @@ async def _lines_of(sent: bytes) -> list[bytes]:
     return lines
 
 
-async def test_a_stream_that_is_cut_keeps_its_whole_lines_and_drops_the_rest(client):
-    async with Web([chunked(b"whole\nhal", end=False) + CUT]) as web:
+async def test_a_stream_that_is_cut_keeps_its_complete_lines_and_drops_the_rest(client):
+    async with Web([chunked(b"complete\nhal", end=False) + CUT]) as web:
         connection = await connect(await resolve(web.url), client, until=soon())
         await connection.begin(READ, until=soon())
         lines = connection.lines()
-        assert await anext(lines) == b"whole"
+        assert await anext(lines) == b"complete"
         with pytest.raises(Fault) as raised:
             await anext(lines)
     assert (raised.value.kind, raised.value.begun) == (Kind.CLOSED, True)

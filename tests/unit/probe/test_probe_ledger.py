@@ -80,7 +80,7 @@ def test_a_lost_object_has_lost_all_its_writes():
 
 @PROPERTY
 @given(st.sampled_from(ANSWERS))
-def test_after_a_deletion_the_object_is_gone_or_whole(answer):
+def test_after_a_deletion_the_object_is_gone_or_intact(answer):
     store = written([])
     store.delete("a", answer)
     assert store.ledger.lost(store.objects) == []
@@ -93,7 +93,7 @@ def test_an_object_whose_deletion_was_acknowledged_must_not_be_there():
     assert store.ledger.lost(kept) == ["a: its deletion"]
 
 
-def test_an_object_whose_deletion_is_in_doubt_must_be_whole_if_it_is_there():
+def test_an_object_whose_deletion_is_in_doubt_must_be_intact_if_it_is_there():
     store = written([])
     store.ledger.unsure("a")
     store.objects["a"] = {}

@@ -71,7 +71,7 @@ async def test_a_probe_that_only_reads_creates_nothing(server, make_probe, until
 
 
 @pytest.mark.parametrize("writes", [True, False])
-def test_the_shares_of_all_streams_are_the_whole_rate(writes):
+def test_the_shares_of_all_streams_add_up_to_the_rate(writes):
     rates = Rates.shared(100, writes=writes)
     assert rates.new + rates.kept_alive + rates.writes + rates.kept_writes == pytest.approx(100)
     assert rates.any_writes is writes
@@ -88,7 +88,7 @@ async def test_new_connections_are_new_and_kept_ones_are_kept(server, make_probe
     assert max(reads) >= 10
 
 
-async def test_a_token_is_asked_anew_for_every_connection(server, make_probe, until):
+async def test_a_token_is_asked_again_for_every_connection(server, make_probe, until):
     tokens = iter(f"token-{number}" for number in range(1000))
     probe = make_probe(server, rates=NEW_ONLY, token=lambda: next(tokens))
     async with probe:

@@ -140,7 +140,7 @@ def test_only_the_first_slow_requests_are_told_and_all_are_counted():
     assert (len(found.slow), found.slow_left_out, found.streams[Stream.KEPT].slow) == (MAX_SLOW, 5, MAX_SLOW + 5)
 
 
-def test_only_the_first_failures_are_kept_whole_and_all_are_counted():
+def test_only_the_first_failures_are_kept_in_full_and_all_are_counted():
     found = judged([Failure(1.0, Stream.NEW, Kind.REFUSED, "?")] * (MAX_FAILURES + 5))
     assert (len(found.failures), found.failures_left_out, found.failed) == (MAX_FAILURES, 5, MAX_FAILURES + 5)
 
@@ -258,7 +258,7 @@ def naive_worst(first, requests, failed, window):
 @PROPERTY
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30), st.integers(1, 12))
 def test_the_worst_seconds_are_those_with_the_highest_share_of_failures(seconds, window):
-    requests, failed = [good + bad for good, bad in seconds], [bad for _, bad in seconds]
+    requests, failed = [well + bad for well, bad in seconds], [bad for _, bad in seconds]
     found = worst_stretch(100, requests, failed, window)
     assert (found.failed / found.requests if found else None) == naive_worst(100, requests, failed, window)
     if found:

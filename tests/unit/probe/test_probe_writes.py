@@ -231,7 +231,7 @@ async def test_a_watch_that_is_gone_begins_again_from_a_list(server, make_probe,
 
 
 async def test_a_watch_that_never_comes_back_is_a_failure(server, make_probe, until):
-    """Its patience is for more than one attempt, so that the last answer is told, not how the watch ended."""
+    """Its patience is for more than one attempt, so that the last answer is reported, not how the watch ended."""
     probe = make_probe(server, rates=WRITES_ONLY, timeout=SOON, patience=LATER)
     async with probe:
         await until(done(probe, Stream.WRITES))

@@ -40,7 +40,7 @@ def kubelet(facts=None, **changes):
     )
 
 
-def test_only_a_test_host_measures_the_disk_in_bytes_for_it_sees_that_of_the_whole_machine():
+def test_only_a_test_host_measures_the_disk_in_bytes_for_it_sees_that_of_the_entire_machine():
     assert kubelet()["evictionHard"]["nodefs.available"] == "1Gi"
     assert "evictionHard" not in kubelet(host=HostRef("local", ""))
 
@@ -250,7 +250,7 @@ def test_before_a_kubelet_starts_what_the_power_took_of_its_certificates_is_remo
     complete = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n-----BEGIN EC PRIVATE KEY-----\nMHc\n"
     without_key = complete[: complete.index("-----BEGIN EC")]
     complete += "-----END EC PRIVATE KEY-----\n"
-    contents = {"whole": complete, "torn": complete[:60], "empty": "", "zeros": "\0" * 800, "lost": None}
+    contents = {"intact": complete, "torn": complete[:60], "empty": "", "zeros": "\0" * 800, "lost": None}
     contents["without its key"] = without_key
     for name, content in contents.items():
         if content is not None:
@@ -267,9 +267,9 @@ def test_before_a_kubelet_starts_what_the_power_took_of_its_certificates_is_remo
         subprocess.run(command_of(command, tmp_path), check=False, capture_output=True)
         return [name for link, name in links.items() if (pki / link).is_symlink()]
 
-    assert left("whole", "whole") == ["whole", "whole"]
-    for damage in contents.keys() - {"whole"}:
-        assert left("whole", damage) == left(damage, "whole") == ["whole"], damage
+    assert left("intact", "intact") == ["intact", "intact"]
+    for damage in contents.keys() - {"intact"}:
+        assert left("intact", damage) == left(damage, "intact") == ["intact"], damage
     for name in contents.keys() - {"lost"}:
         assert (pki / f"{name}.pem").exists()
     (pki / "unreadable.pem").mkdir()
@@ -346,7 +346,7 @@ def test_what_a_restart_of_the_machine_cut_is_undone_before_containerd_and_befor
         assert 0 < unit.index(f"\nExecStartPre=-{slots} boot\n") < unit.index("\nExecStart=")
 
 
-def test_the_host_starts_the_kubelet_anew_at_the_mark_that_its_agent_can_leave():
+def test_the_host_restarts_the_kubelet_at_the_mark_that_its_agent_can_leave():
     inputs = inputs_of(a_cluster())
     files = {file.path: file.content.decode() for file in render_node.kubelet_files(inputs, inputs.cluster.nodes[0])}
     path, service = (files[f"/etc/systemd/system/autarky-kubelet-certificate.{kind}"] for kind in ("path", "service"))

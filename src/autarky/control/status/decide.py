@@ -141,7 +141,7 @@ def status(
     version: str = "",
     former_version: str = "",
     upgrade: Object | None = None,
-    kubelets: telling.Told | None = None,
+    kubelets: telling.Reported | None = None,
     backups: Sequence[str] | None = None,
     old_defaults: str | Unseen = "",
     generation: int,
@@ -328,13 +328,13 @@ def _defaults(old: str) -> Condition:
     return Condition("DefaultsCurrent", True, "Newest", "the cluster has the defaults that a new one would get")
 
 
-def _kubelets(told: telling.Told) -> Condition:
-    if told.is_current:
+def _kubelets(found: telling.Reported) -> Condition:
+    if found.is_current:
         return Condition(KUBELETS_CURRENT, True, "Current", "every kubelet has what is wanted of it")
-    stopped = bool(told.failed or told.hosted.behind) or any(pool.stopped for pool in told.pools)
-    moving = bool(told.changing or told.waits)
-    reason = "NotUnderstood" if told.trouble else "Failed" if stopped else "Changing" if moving else "Held"
-    return Condition(KUBELETS_CURRENT, False, reason, telling.sentence(told))
+    stopped = bool(found.failed or found.hosted.behind) or any(pool.stopped for pool in found.pools)
+    moving = bool(found.changing or found.waits)
+    reason = "NotUnderstood" if found.trouble else "Failed" if stopped else "Changing" if moving else "Held"
+    return Condition(KUBELETS_CURRENT, False, reason, telling.sentence(found))
 
 
 def _as_labelled(labels: Sequence[str]) -> Condition:

@@ -108,7 +108,7 @@ class PlaneStatus(ClusterController):
             version="" if self.upgrade.version is None else str(self.upgrade.version),
             former_version="" if self.upgrade.former is None else str(self.upgrade.former),
             upgrade=self.upgrade.of_status,
-            kubelets=self.kubelets.told,
+            kubelets=self.kubelets.to_report,
             backups=self.backups.seen,
             old_defaults=looks.at(lambda: _old_defaults(plane)),
             generation=plane["metadata"]["generation"],

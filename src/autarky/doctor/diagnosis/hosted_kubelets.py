@@ -125,10 +125,10 @@ def _failed(node: _Node, said: Report, seen: InApi) -> Finding:
 
 def _is_under_way(plane: Mapping[str, Any], nodes: Sequence[_Node]) -> bool:
     """Whether something is, for which hosted kubelets wait, or are refused meanwhile."""
-    moves, told = reported.read(plane), telling.read(plane)
+    moves, status = reported.read(plane), telling.read(plane)
     if moves is not None and moves.state in (reported.State.UPGRADING, reported.State.SOAKING):
         return True
-    if told is not None and told.changing:
+    if status is not None and status.changing:
         return True
     changes = (one.host for one in nodes if one.host is not None and one.host.state is not None)
     proving = any(one.hosted is not None and one.hosted.state is State.PROVING for one in nodes)

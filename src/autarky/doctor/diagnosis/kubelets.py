@@ -188,9 +188,9 @@ def _nodes(seen: InApi) -> list[_Seen]:
 
 
 def _trouble(plane: Mapping[str, Any]) -> Iterator[Finding]:
-    told = telling.read(plane)
-    if told is not None and told.trouble:
-        yield Finding("control plane", "no kubelet is changed", told.trouble, _EDIT)
+    status = telling.read(plane)
+    if status is not None and status.trouble:
+        yield Finding("control plane", "no kubelet is changed", status.trouble, _EDIT)
 
 
 def _ends(nodes: Sequence[_Seen], now: float, hosts: Mapping[str, OnHost], stuck: Collection[str]) -> Iterator[Finding]:
@@ -302,17 +302,17 @@ def _left_alone(name: str, host: OnHost | None) -> Finding:
 def _behind(seen: InApi, nodes: Sequence[_Seen], said: Collection[str]) -> Iterator[Finding]:
     """Where the operator says of nobody that it changes, and the control plane does not move: else they wait only for
     their turn. said: of these it is said already what is wrong."""
-    told, moves = telling.read(seen.plane) or telling.Told(), reported.read(seen.plane)
+    status, moves = telling.read(seen.plane) or telling.Reported(), reported.read(seen.plane)
     if moves is not None and moves.state in (reported.State.UPGRADING, reported.State.SOAKING):
         return
     yield from _not_followed(seen, said)
-    if told.changing or any(_is_under_way(one.node) for one in nodes):
+    if status.changing or any(_is_under_way(one.node) for one in nodes):
         return
-    otherwise = "it waits, as others do" if told.waits else "the operator has not ordered it"
+    otherwise = "it waits, as others do" if status.waits else "the operator has not ordered it"
     go_on = "autarky upgrade resume" if reported.is_paused(seen.plane) else "autarky upgrade status"
     for node in (one.node for one in nodes):
         if node.wanted is not None and not _has(node) and node.name not in said:
-            why = told.waits.get(node.name, otherwise)
+            why = status.waits.get(node.name, otherwise)
             evidence = f"{node.wanted.version} is wanted, it is {node.runs}: {why}"
             yield Finding(node.name, "its kubelet has not what is wanted of it", evidence, go_on)
 

@@ -108,7 +108,7 @@ async def test_an_operator_that_begins_beside_an_odd_control_plane_keeps_what_it
     assert plane["status"]["etcd"] == followed
 
 
-async def test_a_status_that_means_nothing_is_written_anew(world: World) -> None:
+async def test_a_status_that_means_nothing_is_written_again(world: World) -> None:
     lies(world, {"status": {"conditions": ["banana"]}})
     async with the_operator(world):
         assert (await condition(world, "SpecApplied"))["reason"] != "NotUnderstood"

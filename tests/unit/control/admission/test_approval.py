@@ -222,7 +222,7 @@ def test_other_signers_are_not_ours_to_judge():
     assert verdict(joining(signer="kubernetes.io/kube-apiserver-client")) is Verdict.IGNORE
 
 
-def test_an_address_that_two_nodes_of_the_inventory_have_is_nobodys_until_that_is_mended():
+def test_an_address_that_two_nodes_of_the_inventory_have_is_nobodys_until_that_is_corrected():
     """Neither is denied: which of them is wrong, the request does not say."""
     twice = {**INVENTORY, "n4": frozenset({"10.0.0.2"})}
     for node in ("n2", "n4"):

@@ -1,4 +1,4 @@
-"""Parked agents: single cases, and rule 1 on a simulated node."""
+"""Standby agents: single cases, and rule 1 on a simulated node."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_what_is_logged_is_counted_and_what_is_not_logged_is_not(lines: Lines) -
     assert counted == ["n1", "n2", "n1"]
 
 
-def test_a_later_subject_of_the_same_name_is_logged_anew_and_one_that_stays_is_not(
+def test_a_later_subject_of_the_same_name_is_logged_again_and_one_that_stays_is_not(
     lines: Lines, log: DecisionLog
 ) -> None:
     for subject in ("n1", "n2"):

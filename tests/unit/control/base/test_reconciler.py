@@ -24,7 +24,7 @@ pytestmark = pytest.mark.looptime
 
 @dataclass(slots=True)
 class Sample(Controller):
-    """What it does at each turn; the last goes on for ever."""
+    """What it does at each turn; the last goes on forever."""
 
     name: ClassVar[str] = "sample"
     gather: ClassVar[float] = 0.5

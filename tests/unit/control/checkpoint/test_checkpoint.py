@@ -88,7 +88,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("change", BREAKS.values(), ids=BREAKS)
-def test_every_break_starts_the_clock_anew(change):
+def test_every_break_restarts_the_clock(change):
     decision = look(**change)
     assert decision.actions == ()
     assert decision.memory.healthy == 0.0

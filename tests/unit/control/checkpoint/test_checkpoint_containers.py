@@ -130,7 +130,7 @@ def test_values_of_config_maps_become_literal_and_are_not_expanded():
     ]
 
 
-def test_whole_config_maps_come_first_with_their_prefix_and_without_binaries():
+def test_complete_config_maps_come_first_with_their_prefix_and_without_binaries():
     found = environment(
         envFrom=[{"prefix": "P_", "configMapRef": {"name": "c"}}, {"configMapRef": {"name": "c"}}],
         env=[{"name": "Y", "value": "$(P_a)"}],

@@ -28,7 +28,7 @@ from autarky.control.checkpoint.decide.revisions import (
 from autarky.control.slots.decide.pivot import Health, Slot
 
 SECRET, POD = "files/secrets/key", "pod.json"
-WHOLE = frozenset({SECRET, POD})
+COMPLETE = frozenset({SECRET, POD})
 CONTENTS = "abcd"
 SHORT = st.sampled_from([1.0, 2.0, 4.0])
 """Seconds between two looks that count."""
@@ -43,7 +43,7 @@ class Directory:
     in_use: set[str] = field(default_factory=set)
 
     def complete(self, revision: str) -> bool:
-        return self.files.get(revision) == WHOLE
+        return self.files.get(revision) == COMPLETE
 
     def seen(self) -> Disk:
         complete = frozenset(revision for revision in self.files if self.complete(revision))
@@ -105,7 +105,7 @@ class Node(RuleBasedStateMachine):
         self.etcd_up = True
         self.wanted = Slot.HOSTED
         self.memory = Memory()
-        self.disk = Directory({"rendered": set(WHOLE)}, {"current": "rendered"})
+        self.disk = Directory({"rendered": set(COMPLETE)}, {"current": "rendered"})
         self.books = Books()
         self.been_current = ["rendered"]
         self.a_new_pod()
@@ -314,12 +314,12 @@ class Node(RuleBasedStateMachine):
         assert self.disk.complete(self.disk.links["current"])
 
     @invariant()
-    def the_previous_one_is_kept_whole(self) -> None:
+    def the_previous_one_is_kept_complete(self) -> None:
         if len(self.been_current) > 1:
             assert self.disk.complete(self.been_current[-2])
 
     @invariant()
-    def what_is_in_use_is_kept_whole(self) -> None:
+    def what_is_in_use_is_kept_complete(self) -> None:
         assert all(self.disk.complete(revision) for revision in self.disk.in_use)
 
     @precondition(lambda self: self.now < 1e6)

@@ -101,7 +101,7 @@ def test_a_revision_whose_pod_is_torn_is_incomplete_and_will_be_written_again(no
     assert (disk.complete, disk.incomplete) == (frozenset(), frozenset({"one"}))
 
 
-def test_an_active_standby_is_seen_by_its_whole_manifest(node: Path) -> None:
+def test_an_active_standby_is_seen_by_its_complete_manifest(node: Path) -> None:
     (node / "manifests" / f"standby-{COMPONENT}-0123abcd.json").write_bytes(POD)
     (node / "manifests" / "standby-kube-apiserver-garbage").write_bytes(POD)
     assert slots_on_disk.active_standbys() == {**dict.fromkeys(WITH_STANDBY, False), COMPONENT: True}

@@ -28,13 +28,13 @@ def read(pod: Object) -> Reading[str]:
     return reading("run", 0.0, "kube-scheduler", content, refused="no")
 
 
-WHOLE = read(pod_of_template("kube-scheduler", template(volumes=[{"name": "s", "secret": {"secretName": "s"}}])))
+COMPLETE = read(pod_of_template("kube-scheduler", template(volumes=[{"name": "s", "secret": {"secretName": "s"}}])))
 
 
 def test_what_a_standby_can_be_made_of_has_a_revision_and_its_sources() -> None:
-    assert WHOLE.revision is not None
-    assert WHOLE.sources is not None
-    assert [source.name for source in WHOLE.sources] == ["the Secret s"]
+    assert COMPLETE.revision is not None
+    assert COMPLETE.sources is not None
+    assert [source.name for source in COMPLETE.sources] == ["the Secret s"]
 
 
 def test_a_refusal_says_why() -> None:
@@ -55,7 +55,7 @@ def _naming_a_secret() -> Object:
 
 @given(now=seconds)
 def test_what_was_read_stands_until_there_is_another_subject(now: float) -> None:
-    for known in (WHOLE, Reading("run", 0.0, refusal="never", final=True)):
+    for known in (COMPLETE, Reading("run", 0.0, refusal="never", final=True)):
         assert known.stands("run", now, 5.0)
         assert not known.stands("another run", now, 5.0)
 

@@ -1,4 +1,4 @@
-"""Which nodes may read what the standbys of level 3 are made of, and what their agents are told."""
+"""Which nodes may read what the standbys of level 3 are made of, and what their agents are sent."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_of_two_with_one_number_the_apis_counts_and_without_it_either_may():
     assert (latest({}), newest({})) == ({}, None)
 
 
-def test_a_record_of_an_older_release_is_numbered_when_it_is_written_anew():
+def test_a_record_of_an_older_release_is_numbered_when_it_is_written_again():
     assert numbered({}, {}, Record({}, {}, 0)).number == 1
 
 

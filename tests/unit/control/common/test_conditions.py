@@ -1,7 +1,7 @@
 """Conditions are read as Kubernetes' controllers read them: the first of a type decides.
 
 A kubelet may write any number of a type into the status of its Node and of its pods. Where autarky goes by another one
-than the DaemonSet controller, one of them waits for ever for what the other one has seen.
+than the DaemonSet controller, one of them waits forever for what the other one has seen.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Labels(RuleBasedStateMachine):
         self.change(name, requested=requested)
 
     @rule(name=ONE)
-    def delete_and_make_anew(self, name: str) -> None:
+    def delete_and_create_again(self, name: str) -> None:
         self.world.uids += 1
         self.change(name, uid=f"{name}-{self.world.uids}", requested=False, active=False, reported=None)
 

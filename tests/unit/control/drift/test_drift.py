@@ -98,7 +98,7 @@ def test_fields_that_were_never_ours_are_not_looked_at():
 # --- a changed wanted value --------------------------------------------------------------------------
 
 
-def test_what_is_wanted_anew_is_applied_over_an_edit_and_other_edits_stand():
+def test_what_is_newly_wanted_is_applied_over_an_edit_and_other_edits_stand():
     live = pod(image="edited", command=["main", "--port=9", "--quiet"])
     found = compare(pod(), pod(image="a:2"), live)
     assert states(found) == {
@@ -109,7 +109,7 @@ def test_what_is_wanted_anew_is_applied_over_an_edit_and_other_edits_stand():
     assert "--port=9" in container(found.merged)["command"]
 
 
-def test_what_is_wanted_anew_and_live_already_makes_only_the_record_old():
+def test_what_is_newly_wanted_and_live_already_makes_only_the_record_old():
     found = compare(pod(), pod(image="a:2"), pod(image="a:2"))
     assert states(found) == {"spec.containers[main].image": State.AGREED}
     assert not found.up_to_date
@@ -121,7 +121,7 @@ def test_what_is_wanted_no_more_goes():
     assert states(found) == {"spec.containers[main].command[--quiet]": State.CHANGED}
 
 
-def test_a_container_that_somebody_removed_stays_removed_until_it_is_wanted_anew():
+def test_a_container_that_somebody_removed_stays_removed_until_it_is_wanted_again():
     live = {"spec": {"containers": [], "nodeSelector": {"role": ""}}}
     assert compare(pod(), pod(), live).merged["spec"]["containers"] == []
     assert container(compare(pod(), pod(image="a:2"), live).merged) == container(pod(image="a:2"))
@@ -171,7 +171,7 @@ def test_applying_what_was_merged_leaves_nothing_to_apply(before, wanted, live):
 
 
 @given(_PODS, _PODS)
-def test_without_a_new_wish_nothing_is_applied_and_nothing_of_the_live_object_changes(ours, live):
+def test_without_a_new_wanted_value_nothing_is_applied_and_nothing_of_the_live_object_changes(ours, live):
     found = compare(ours, ours, live)
     assert found.up_to_date
     covered = compare(found.merged, found.merged, live)
@@ -181,7 +181,7 @@ def test_without_a_new_wish_nothing_is_applied_and_nothing_of_the_live_object_ch
 
 
 @given(_PODS, _PODS, _PODS)
-def test_a_field_is_changed_only_if_its_own_wish_has_changed(before, wanted, live):
+def test_a_field_is_changed_only_if_its_own_wanted_value_has_changed(before, wanted, live):
     for one in compare(before, wanted, live).differences:
         assert (one.state is State.DRIFTED) == (one.applied == one.wanted)
 

@@ -311,7 +311,7 @@ async def test_asked_for_again_it_is_not_judged_by_how_often_its_process_exited_
 
 
 async def test_one_that_stays_and_never_serves_goes_back_and_the_former_static_pod_is_restored(node: Node) -> None:
-    """A process that runs is no member that is well: with a wrong argument etcd may wait for its peers for ever."""
+    """A process that runs is no member that is well: with a wrong argument etcd may wait for its peers forever."""
     before, node.serves = node.pods(), False
     async with agent_of(node) as agent:
         await node.ask(NEW, turn=revision(NEW))

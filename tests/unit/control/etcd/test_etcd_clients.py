@@ -1,4 +1,4 @@
-"""API servers let go of a member that leaves: that of its node, and those of other nodes that were moved there."""
+"""API servers disconnect from a member that leaves: its node's, and those of other nodes that were moved there."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def after_notice(sight: Seen) -> Decision:
 
 
 THREE = [voter(1), voter(2), voter(3)]
-WISHES = [spec(1), spec(2), spec(3)]
+DESIRED = [spec(1), spec(2), spec(3)]
 
 
 # --- rule 2: unknown is not down -------------------------------------------------------------------
@@ -69,7 +69,7 @@ def test_rule_2_a_member_that_was_not_asked_counts_as_one_that_does_not_serve() 
 
 
 def test_rule_2_a_member_that_is_silent_for_ever_is_not_removed_for_it() -> None:
-    sight = seen([voter(1), voter(2), voter(3, serves=False)], WISHES)
+    sight = seen([voter(1), voter(2), voter(3, serves=False)], DESIRED)
     assert decide(sight, decide(sight, Memory(), 0.0).memory, 1e6).action is None
     assert decide(sight, Memory(), 0.0).reported["n3"] == MemberStatus(Phase.MEMBER, 3, "it does not answer")
 
@@ -89,7 +89,7 @@ def after(sight: Seen, *seconds: float) -> Decision:
 
 
 def test_rule_10_a_member_that_is_silent_for_long_gives_its_place_to_a_node_that_waits() -> None:
-    sight = seen(GONE, [*WISHES, spec(4)])
+    sight = seen(GONE, [*DESIRED, spec(4)])
     early = after(sight, 0.0, REPLACE_SECONDS - 1)
     assert early.action is None
     assert "after 600 s without an answer it is replaced" in early.reported["n4"].message
@@ -98,8 +98,8 @@ def test_rule_10_a_member_that_is_silent_for_long_gives_its_place_to_a_node_that
 
 
 def test_rule_2_silence_counts_only_while_it_lasts_and_is_seen() -> None:
-    sight = seen(GONE, [*WISHES, spec(4)])
-    answered = replace(sight, members=(voter(1), voter(2), voter(3)), desired=tuple(WISHES))
+    sight = seen(GONE, [*DESIRED, spec(4)])
+    answered = replace(sight, members=(voter(1), voter(2), voter(3)), desired=tuple(DESIRED))
     memory = decide(sight, Memory(), 0.0).memory
     memory = decide(answered, memory, 590.0).memory
     assert decide(sight, memory, 1000.0).action is None
@@ -112,10 +112,10 @@ def test_rule_2_silence_counts_only_while_it_lasts_and_is_seen() -> None:
 @pytest.mark.parametrize(
     ("members", "desired"),
     [
-        (GONE, WISHES),
-        (GONE, [*WISHES, spec(4, reachable=False)]),
-        (GONE, [*WISHES, spec(4, present=False)]),
-        ([voter(1), voter(2, serves=False), voter(3, serves=False)], [*WISHES, spec(4)]),
+        (GONE, DESIRED),
+        (GONE, [*DESIRED, spec(4, reachable=False)]),
+        (GONE, [*DESIRED, spec(4, present=False)]),
+        ([voter(1), voter(2, serves=False), voter(3, serves=False)], [*DESIRED, spec(4)]),
     ],
     ids=["no spare", "a spare that is off", "one that should leave", "no quorum"],
 )
@@ -126,7 +126,7 @@ def test_rule_3_without_a_spare_or_a_quorum_of_the_rest_it_stays(members: list[M
 def test_rule_2_one_that_the_leader_is_connected_to_is_not_gone_though_it_answers_no_client() -> None:
     """Somebody occupies its clients' port, which has no limit."""
     mute = replace(voter(3, serves=False), connected=True)
-    sight = seen([voter(1), voter(2), mute], [*WISHES, spec(4)])
+    sight = seen([voter(1), voter(2), mute], [*DESIRED, spec(4)])
     assert after(sight, 0.0, 1e6).action is None
     cut_off = replace(sight, members=(voter(1), voter(2), replace(mute, connected=False)))
     memory = decide(sight, Memory(), 0.0).memory
@@ -136,7 +136,7 @@ def test_rule_2_one_that_the_leader_is_connected_to_is_not_gone_though_it_answer
 
 
 def test_rule_10_without_a_control_plane_that_says_how_long_nobody_is_replaced() -> None:
-    sight = replace(seen(GONE, [*WISHES, spec(4)]), replace_after=float("inf"))
+    sight = replace(seen(GONE, [*DESIRED, spec(4)]), replace_after=float("inf"))
     decision = after(sight, 0.0, 1e9)
     assert decision.action is None
     assert "repair it, or remove it" in decision.reported["n4"].message
@@ -144,7 +144,7 @@ def test_rule_10_without_a_control_plane_that_says_how_long_nobody_is_replaced()
 
 
 def test_rule_3_an_alarm_keeps_it() -> None:
-    sight = replace(seen(GONE, [*WISHES, spec(4)]), alarms=("alarm:NOSPACE",))
+    sight = replace(seen(GONE, [*DESIRED, spec(4)]), alarms=("alarm:NOSPACE",))
     assert after(sight, 0.0, 1e6).action is None
 
 
@@ -184,7 +184,7 @@ def test_rule_3_nobody_joins_while_another_is_a_learner() -> None:
 
 
 def test_rule_3_nobody_joins_while_a_member_does_not_serve_and_the_refusal_says_what_to_do() -> None:
-    decision = decide(seen([voter(1), voter(2), voter(3, serves=False)], [*WISHES, spec(4)]), Memory(), 0.0)
+    decision = decide(seen([voter(1), voter(2), voter(3, serves=False)], [*DESIRED, spec(4)]), Memory(), 0.0)
     assert decision.action is None
     assert decision.reported["n4"].phase is Phase.BLOCKED
     assert "n3" in decision.reported["n4"].message
@@ -261,9 +261,9 @@ def test_who_replaces_a_member_joins_before_it_leaves() -> None:
 
 def test_promotion_waits_while_one_vote_more_would_cost_the_quorum() -> None:
     silent = [voter(1), voter(2, serves=False), voter(3, serves=False), voter(5)]
-    decision = decide(seen([*silent, learner(4)], [*WISHES, spec(4)]), Memory(), 0.0)
+    decision = decide(seen([*silent, learner(4)], [*DESIRED, spec(4)]), Memory(), 0.0)
     assert decision.action == Action(Verb.PROMOTE, "n4", "10.0.0.4", 4)  # three of five serve
-    decision = decide(seen([*silent[:3], learner(4)], [*WISHES, spec(4)]), Memory(), 0.0)
+    decision = decide(seen([*silent[:3], learner(4)], [*DESIRED, spec(4)]), Memory(), 0.0)
     assert decision.action is None
     assert decision.reported["n4"].phase is Phase.BLOCKED
 
@@ -272,7 +272,7 @@ def test_promotion_waits_while_one_vote_more_would_cost_the_quorum() -> None:
 
 
 def test_rule_5_the_agent_beside_a_new_leader_goes_on_where_the_old_one_was() -> None:
-    sight = seen([voter(1), voter(2), learner(3)], WISHES, own=2, leader=2)
+    sight = seen([voter(1), voter(2), learner(3)], DESIRED, own=2, leader=2)
     assert decide(sight, Memory(), 0.0).action == Action(Verb.PROMOTE, "n3", "10.0.0.3", 3)
 
 
@@ -336,7 +336,7 @@ def test_rule_10_members_without_etcdmembers_stay() -> None:
 
 
 def test_rule_10_a_learner_that_is_to_go_leaves_though_members_are_silent() -> None:
-    sight = seen([voter(1), voter(2), voter(3, serves=False), learner(4)], [*WISHES, spec(4, present=False)])
+    sight = seen([voter(1), voter(2), voter(3, serves=False), learner(4)], [*DESIRED, spec(4, present=False)])
     assert decide(sight, Memory(), 0.0).action == Action(Verb.REMOVE, "n4", "10.0.0.4", 4)
 
 
@@ -373,9 +373,9 @@ def test_a_claim_about_an_earlier_member_means_nothing_for_a_new_one() -> None:
 
 
 def test_it_is_settled_when_members_are_as_requested() -> None:
-    assert settled(THREE, WISHES)
+    assert settled(THREE, DESIRED)
     assert settled(THREE, [])
-    assert not settled(THREE, [*WISHES, spec(4)])
+    assert not settled(THREE, [*DESIRED, spec(4)])
     assert not settled(THREE, [spec(1), spec(2), spec(3, present=False)])
     assert not settled([voter(1), learner(2)], [spec(1), spec(2)])
     assert not settled(

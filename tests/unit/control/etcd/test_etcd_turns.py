@@ -60,13 +60,13 @@ def test_none_follows_one_that_was_not_healthy() -> None:
 
 
 def test_members_that_join_or_leave_come_first() -> None:
-    wishes = [spec(1), spec(2), spec(3)]
+    desired = [spec(1), spec(2), spec(3)]
     joins = Desired("n4", "10.0.0.4", reachable=True, revision=NEW)
-    added = action(THREE, [*wishes, joins])
+    added = action(THREE, [*desired, joins])
     assert added is not None
     assert added.verb is Verb.ADD
     learner = Member(4, "10.0.0.4", learner=True, serves=False)
-    assert action([*THREE, learner], [*wishes, joins]) is None
+    assert action([*THREE, learner], [*desired, joins]) is None
     leaves = replace(spec(3), present=False, reported=True, disconnected=3)
     removed = action(THREE, [spec(1), spec(2), leaves])
     assert removed is not None

@@ -82,7 +82,7 @@ def test_what_is_no_name_of_a_cluster_is_not_told_as_one(name):
 
 
 @given(st.integers(0, 60))
-def test_any_beginning_of_a_marker_is_either_whole_or_nothing(length):
+def test_any_beginning_of_a_marker_is_either_complete_or_nothing(length):
     complete = json.dumps({"cluster": "demo", "node": "n1", "founders": ["n1"], "ca": "a" * 64}).encode()
     assert Said.of(complete, None) == Said("demo", "a" * 64, None)
     assert Said.of(complete[:length], None) == Said(None, None, None)

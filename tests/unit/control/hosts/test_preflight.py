@@ -59,7 +59,7 @@ def test_all_that_is_wrong_is_found_in_one_pass():
     ]
 
 
-def test_every_finding_says_where_what_and_how_to_mend_it():
+def test_every_finding_says_where_what_and_how_to_fix_it():
     wrong = facts_of(ONE, init="", swap_total=1, disk_free=0, memory_total=0, missing_features=("vxlan",))
     for finding in checks(ONE, wrong):
         assert finding.host == "n1"

@@ -2,7 +2,7 @@
 
 Locks, processes, signals, the mount of the lock and time are real; systemd, the kubelets and the node's agent are the
 test's own. A kubelet locks its --lock-file as the real one does, which hears no TERM while it waits there, and then
-takes a second lock as the one in force: who does not get that soon (a process that ends lets go of both, in any order)
+takes a second lock as the one in force: who does not get that soon (a process that ends releases both, in any order)
 is one of two.
 """
 
@@ -360,10 +360,10 @@ class Scene:
         return self.in_force
 
     def is_hosted(self) -> bool:
-        """And the host's is parked."""
+        """And the host's is on standby."""
         now = self.in_force
         is_own = now != 0 and now == _number(self.root / "run/kubelet-hosted")
-        return is_own and self.state == "proven" and self.is_parked(self.systemd.pid)
+        return is_own and self.state == "proven" and self.is_on_standby(self.systemd.pid)
 
     def is_with_host(self) -> bool:
         return self.systemd.pid != 0 and self.in_force == self.systemd.pid
@@ -383,7 +383,7 @@ class Scene:
         """The pid; 0 where none is."""
         return next(iter(_locks(self.world / "in-force")), 0)
 
-    def is_parked(self, pid: int) -> bool:
+    def is_on_standby(self, pid: int) -> bool:
         return pid in _locks(self.lock, waiting=True)
 
     def _look(self) -> None:

@@ -262,8 +262,10 @@ async def test_what_can_go_elsewhere_is_evicted_and_then_it_begins(host: Host, m
     host.pod("ended", "shop", metadata=OF_A_JOB, status={"phase": "Succeeded"})
     host.pod("proxy", metadata={"ownerReferences": [{"kind": "DaemonSet", "uid": "u", "controller": True}]})
     host.pod("bare", "shop", metadata={"ownerReferences": [{"kind": "Job", "uid": "u"}]})
-    for number, toleration in enumerate(({}, {"key": CORDON}, {"key": CORDON, "effect": "NoSchedule"})):
-        tolerations = [{"operator": "Exists", **toleration}]
+    of_all = ({"operator": "Exists", **one} for one in ({}, {"key": CORDON}, {"key": CORDON, "effect": "NoSchedule"}))
+    empty = ({"key": CORDON, **one} for one in ({}, {"operator": "Equal", "value": ""}, {"effect": "NoSchedule"}))
+    for number, toleration in enumerate([*of_all, *empty]):
+        tolerations = [toleration]
         host.pod(f"comes-back-{number}", "kube-system", metadata=OF_A_JOB, tolerations=tolerations)
     host.pod("static", metadata={"annotations": {"kubernetes.io/config.mirror": "hash"}})
     host.gets(an_order(**a_drain()))
@@ -321,7 +323,18 @@ async def test_etcds_guard_stays_since_its_member_does(host: Host, namespace: st
     assert pod.moves is moves
 
 
-@pytest.mark.parametrize("tolerations", [[{"operator": "Exists", "effect": "NoExecute"}], [{"key": "a"}], [{}], None])
+@pytest.mark.parametrize(
+    "tolerations",
+    [
+        [{"operator": "Exists", "effect": "NoExecute"}],
+        [{"key": "a"}],
+        [{"key": CORDON, "value": "a"}],
+        [{"key": CORDON, "effect": "NoExecute"}],
+        [{"operator": "Equal", "value": ""}],
+        [{}],
+        None,
+    ],
+)
 async def test_what_does_not_tolerate_a_cordon_is_evicted(host: Host, tolerations: object) -> None:
     host.pod("web", "shop", metadata=OF_A_JOB, tolerations=tolerations)
     [pod] = [one for one in await own_pods(host.kube, "n1") if one.name == "web"]

@@ -154,12 +154,12 @@ def test_one_that_is_stopped_or_hangs_is_ended(scene: Scene) -> None:
 def test_the_hosts_may_end_at_any_time(scene: Scene) -> None:
     pid = scene.takes_over()
     for how in (signal.SIGKILL, signal.SIGSTOP):
-        parked = scene.systemd.pid
+        standby = scene.systemd.pid
         scene.systemd.kill(how)
-        until(lambda: scene.systemd.pid not in (0, parked) and scene.is_parked(scene.systemd.pid))  # noqa: B023
+        until(lambda: scene.systemd.pid not in (0, standby) and scene.is_on_standby(scene.systemd.pid))  # noqa: B023
     began = time.monotonic()
     scene.systemd.restart()
-    until(lambda: scene.is_parked(scene.systemd.pid))
+    until(lambda: scene.is_on_standby(scene.systemd.pid))
     assert time.monotonic() - began < 5, "one that waits for the lock is not waited for"
     assert (scene.is_hosted(), scene.in_force) == (True, pid)
     assert max(scene.gaps[1:], default=0.0) < 0.5, "the table of locks is not read in one moment"
@@ -242,9 +242,9 @@ def test_one_that_takes_the_lock_of_the_hosts_is_left_with_the_former_one(scene:
     """It was in the queue after its kubelet, and before the host's."""
     scene.takes_over()
     with stranger(scene.lock) as other:
-        until(lambda: scene.is_parked(other.pid))
+        until(lambda: scene.is_on_standby(other.pid))
         scene.systemd.restart()  # behind the stranger
-        until(lambda: scene.is_parked(scene.systemd.pid))
+        until(lambda: scene.is_on_standby(scene.systemd.pid))
         scene.agent.says = {"proving": "good"}
         os.kill(scene.in_force, signal.SIGKILL)
         until(lambda: scene.in_force == 0)
@@ -431,7 +431,7 @@ def test_what_allowed_a_start_a_while_ago_allows_none(scene: Scene) -> None:
 def test_a_hosts_that_somebody_has_stopped_is_started(scene: Scene) -> None:
     scene.takes_over()
     scene.systemd.stop()
-    until(lambda: scene.systemd.pid and scene.is_parked(scene.systemd.pid))
+    until(lambda: scene.systemd.pid and scene.is_on_standby(scene.systemd.pid))
     scene.systemd.stop()
     scene.supervisors[-1].terminate()
     until(scene.is_with_host)
@@ -559,7 +559,7 @@ def test_no_change_of_the_hosts_generation_ends_it_where_no_kubelet_would_be_lef
     assert not (scene.kubelets / "ask").exists(), "it is dropped, and nothing has been tried"
     assert (scene.in_force, scene.state, (scene.kubelets / "current").readlink().name) == (pid, "proven", "now")
     (scene.world / "exits-host").unlink()
-    until(lambda: scene.is_parked(scene.systemd.pid))
+    until(lambda: scene.is_on_standby(scene.systemd.pid))
     (scene.kubelets / "ask").write_bytes(files.written(order | {"uptime": uptime()}))
     argv = [str(scene.root / "slots"), "carry-out"]
     with subprocess.Popen(argv, env=scene.environment, start_new_session=True) as script:

@@ -68,21 +68,21 @@ def test_that_of_a_pod_has_the_hosts_settings_and_a_port_of_its_own(node: Node) 
 
 
 def test_the_hosts_is_ended_at_once_only_where_it_waits_for_the_lock(scene: Scene) -> None:
-    in_force, parked = scene.takes_over(), scene.systemd.pid
+    in_force, standby = scene.takes_over(), scene.systemd.pid
     slots(scene, "stop", str(in_force))
-    slots(scene, "stop", str(parked))
-    until(lambda: scene.systemd.pid not in (0, parked))
+    slots(scene, "stop", str(standby))
+    until(lambda: scene.systemd.pid not in (0, standby))
     assert scene.in_force == in_force
 
 
 def test_it_says_who_has_the_lock_and_who_waits_for_it(scene: Scene) -> None:
-    in_force, parked = scene.takes_over(), scene.systemd.pid
+    in_force, standby = scene.takes_over(), scene.systemd.pid
 
     def says(pid: int) -> str:
         argv = [str(scene.root / "slots"), "lock", str(pid)]
         return subprocess.run(argv, env=scene.environment, check=True, capture_output=True, text=True).stdout
 
-    assert [says(pid) for pid in (in_force, parked, os.getpid(), 2**22 + 1)] == ["held\n", "awaited\n", "", ""]
+    assert [says(pid) for pid in (in_force, standby, os.getpid(), 2**22 + 1)] == ["held\n", "awaited\n", "", ""]
 
 
 def test_everybodys_locks_are_not_read(scene: Scene) -> None:
@@ -91,11 +91,11 @@ def test_everybodys_locks_are_not_read(scene: Scene) -> None:
     grep = scene.root / "shims/grep"
     grep.write_text(f'#!/bin/sh\ncase "$*" in */proc/locks*) touch {reads} ;; esac\nexec /bin/grep "$@"\n')
     grep.chmod(0o755)
-    pid, parked = scene.takes_over(), scene.systemd.pid
+    pid, standby = scene.takes_over(), scene.systemd.pid
     scene.systemd.restart()
-    until(lambda: scene.is_parked(scene.systemd.pid))
+    until(lambda: scene.is_on_standby(scene.systemd.pid))
     scene.systemd.kill(signal.SIGSTOP)
-    until(lambda: scene.systemd.pid != parked and scene.is_parked(scene.systemd.pid))
+    until(lambda: scene.systemd.pid != standby and scene.is_on_standby(scene.systemd.pid))
     assert (scene.in_force, reads.exists()) == (pid, False)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from autarky.control.common import understood
 from autarky.control.kubelet.decide import pools
-from autarky.control.kubelet.decide.telling import Hosted, Pool, Told
+from autarky.control.kubelet.decide.telling import Hosted, Pool, Reported
 from autarky.control.status.decide import KUBELETS_CURRENT
 from autarky.control.status.decide import status as plane_status
 from autarky.render.crds import control_plane_crd
@@ -68,9 +68,9 @@ def test_the_definition_has_every_field_of_a_pool_and_no_other() -> None:
     assert set(spec["kubelets"]["properties"]) == {"follow", "runtime", "asked"}
 
 
-def condition(told: Told | None) -> tuple[str, str, str] | None:
-    found = plane_status([], [], [], [], [], [], kubelets=told, generation=1, before={}, now="2026-11-01T00:00:00Z")
-    assert ("kubelets" in found) is (told is not None)
+def condition(reported: Reported | None) -> tuple[str, str, str] | None:
+    found = plane_status([], [], [], [], [], [], kubelets=reported, generation=1, before={}, now="2026-11-01T00:00:00Z")
+    assert ("kubelets" in found) is (reported is not None)
     (one,) = [one for one in found["conditions"] if one["type"] == KUBELETS_CURRENT] or [None]
     return None if one is None else (one["status"], one["reason"], one["message"])
 
@@ -79,16 +79,16 @@ def test_the_condition_says_whether_all_have_what_is_wanted() -> None:
     done, half = Pool("workers", ("v1.37.1",), 3, 3), Pool("workers", ("v1.37.1",), 1, 3)
     stopped = Pool("workers", ("v1.37.1",), 1, 3, "w1: no pods")
     assert condition(None) is None
-    assert condition(Told((done,))) == ("True", "Current", "every kubelet has what is wanted of it")
-    changing = condition(Told((half,), ("w2",)))
+    assert condition(Reported((done,))) == ("True", "Current", "every kubelet has what is wanted of it")
+    changing = condition(Reported((half,), ("w2",)))
     assert changing == ("False", "Changing", "workers: 1 of 3 have v1.37.1; w2 changes")
-    assert (condition(Told((stopped,))) or ())[1] == "Failed"
-    assert (condition(Told((half,), failed={"w1": "no space"})) or ())[1] == "Failed"
-    assert (condition(Told((done,), said={"w1": "no base"})) or ())[1] == "Held"
+    assert (condition(Reported((stopped,))) or ())[1] == "Failed"
+    assert (condition(Reported((half,), failed={"w1": "no space"})) or ())[1] == "Failed"
+    assert (condition(Reported((done,), said={"w1": "no base"})) or ())[1] == "Held"
     back = "the hosted kubelets do not get v1.37.1: it was rolled back"
-    assert condition(Told((done,), hosted=Hosted(back))) == ("False", "Failed", back)
-    assert (condition(Told((done,), hosted=Hosted(failed={"w1": "it exits"}))) or ())[0] == "True"
-    assert condition(Told(trouble="spec.pools is odd")) == (
+    assert condition(Reported((done,), hosted=Hosted(back))) == ("False", "Failed", back)
+    assert (condition(Reported((done,), hosted=Hosted(failed={"w1": "it exits"}))) or ())[0] == "True"
+    assert condition(Reported(trouble="spec.pools is odd")) == (
         "False",
         "NotUnderstood",
         "no kubelet is changed: spec.pools is odd",

@@ -101,7 +101,7 @@ def test_that_a_pod_did_not_lead_is_remembered_for_as_long_as_it_is_there():
     assert memory.failed is None
 
 
-def test_without_an_api_the_clock_starts_anew():
+def test_without_an_api_the_clock_restarts():
     first = decide(Slot.HOSTED, SEEN, LeaseMemory(), 0.0)
     blind = decide(Slot.HOSTED, replace(SEEN, readable=False), first.memory, 1000.0)
     assert blind.decision.actions == ()

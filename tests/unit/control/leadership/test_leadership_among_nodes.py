@@ -277,7 +277,7 @@ class Cluster(RuleBasedStateMachine):
                 assert waited <= RELEASED_SECONDS + CANDIDATE_SECONDS + 3.0, "a candidate that is bad costs no more"
 
     def teardown(self) -> None:
-        """Left in peace: no standby leads for ever while a hosted pod is Ready that would take the lease."""
+        """Left in peace: no standby leads forever while a hosted pod is Ready that would take the lease."""
         self.api = self.operator_up = True
         if not any(n.health is Health.READY and n.able for n in self.nodes.values()):
             return

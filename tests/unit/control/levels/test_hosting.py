@@ -201,7 +201,7 @@ async def test_what_is_no_list_of_objects_brings_nothing_back(kube, text):
 
 
 @pytest.mark.parametrize("immutable", [False, True])
-async def test_a_strangers_object_in_its_place_is_overwritten_whole(kube, immutable):
+async def test_a_strangers_object_in_its_place_is_overwritten_completely(kube, immutable):
     """Else it would stay theirs to change, or take ours with its owner."""
     planted(kube, [], labels={"x": "y"}, immutable=immutable)
     there = await record(kube)

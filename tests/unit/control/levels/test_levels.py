@@ -29,7 +29,7 @@ def test_a_workload_goes_when_its_standby_has_served_on_every_control_node_for_a
     assert decide(seen, first.memory, 100.0 + SETTLE_SECONDS).step is Step.RETIRE
 
 
-def test_a_break_starts_the_wait_anew():
+def test_a_break_restarts_the_wait():
     serving = Seen(hosted=False, workload=True, standbys={"n1": True})
     broken = Seen(hosted=False, workload=True, standbys={"n1": None})
     assert decide(broken, Memory(0.0), 100.0).memory == Memory()

@@ -142,7 +142,7 @@ async def test_before_anything_is_known_nothing_is_written(on):
     assert scene.haproxy.reloads == 0
 
 
-async def test_a_configuration_of_another_release_is_written_anew(on):
+async def test_a_configuration_of_another_release_is_written_again(on):
     scene = on("n3")
     wanted = nllb.config(Balancer("n3", False, (ApiNode("n1", "192.0.2.11"),)))
     scene.config.write_text(wanted.replace(f"maxconn {nllb.MOST}", "maxconn 4000"))

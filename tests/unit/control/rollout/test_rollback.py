@@ -188,7 +188,7 @@ def test_one_that_is_ready_at_the_limit_is_given_the_time_to_settle():
     assert watch.until(api(n1=True), Verdict.KEEP_AS_GOOD) >= PROVEN_SECONDS - 1
 
 
-def test_a_pod_that_is_made_anew_does_not_begin_its_time_anew():
+def test_a_pod_that_is_created_again_does_not_restart_its_time():
     watch = Watch()
     watch.for_seconds(api(n1=False), 80)
     watch.for_seconds(api(), 3)
@@ -218,7 +218,7 @@ def test_what_was_healthy_once_never_goes_back_for_later_trouble():
 # --- the rules ---------------------------------------------------------------------------------------
 
 
-def test_rule_2_a_node_that_is_not_ready_says_nothing_and_begins_anew_when_it_is():
+def test_rule_2_a_node_that_is_not_ready_says_nothing_and_begins_again_when_it_is():
     watch = Watch()
     watch.for_seconds(api(n1=False), 80)
     assert watch.for_seconds(api(nodes=()), 200) == {Verdict.WAIT}
@@ -347,7 +347,7 @@ def test_a_verdict_expires_when_the_revision_was_not_wanted_for_long():
     assert watch.record.failure("new").count == 1
 
 
-def test_one_that_is_applied_again_before_that_begins_its_hour_anew():
+def test_one_that_is_applied_again_before_that_restarts_its_hour():
     watch = Watch()
     watch.until(api(n1=False), Verdict.ROLL_BACK)
     for _ in range(3):
@@ -365,7 +365,7 @@ def test_a_new_leader_forgives_later_and_never_sooner():
     assert watch.look(api(n1=False)).verdict is Verdict.ROLL_BACK
 
 
-def test_a_verdict_that_is_forgotten_gives_the_revision_its_whole_chance():
+def test_a_verdict_that_is_forgotten_gives_the_revision_its_full_chance():
     watch = Watch()
     watch.until(api(n1=False), Verdict.ROLL_BACK)
     watch.look(api("good", n1=True))

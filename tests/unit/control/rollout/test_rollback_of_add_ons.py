@@ -47,7 +47,7 @@ def test_two_pods_on_one_node_have_each_their_own_time():
     assert watch.decisions[-1].sentence == "pod b on n1 was not healthy within 90 s: exit code 1"
 
 
-def test_a_pod_that_comes_later_has_its_whole_time():
+def test_a_pod_that_comes_later_has_its_full_time():
     watch = Watch()
     watch.for_seconds(dns(pod("a", "n1", ready=False)), 80)
     assert watch.for_seconds(dns(pod("c", "n1", ready=False)), 80) == {Verdict.WAIT}

@@ -1,4 +1,4 @@
-"""The objects that the last good revision needs, and what the user is told when they have changed."""
+"""The objects that the last good revision needs, and what is reported to the user when they have changed."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_workers_that_are_off_say_nothing_of_the_template_however_long_they_have
 
 
 def test_nor_do_two_that_are_not_ready_for_shorter_than_it_takes_to_be_away_again_and_again():
-    """At most one of them is Ready at a time, and they would else hold up all others for ever."""
+    """At most one of them is Ready at a time, and they would else hold up all others forever."""
     silent = worker("w1", ILL, lags=True, ready=False)
     for other in (worker("w2", ILL, lags=True), worker("w2", ILL, lags=True, ready=False)):
         assert decide(seen(place("n1", OLD), silent, other, unavailable=2)).pod == "old-n1"

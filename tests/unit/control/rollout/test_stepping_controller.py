@@ -39,7 +39,7 @@ def counted(world: World, live: Object, **status: int) -> None:
 
 
 def half_rolled_out(world: World, component: str = API) -> list[Object]:
-    """n3 is off, and its pod ends for ever; n1 has the new revision already, n2 has not."""
+    """n3 is off, and its pod ends forever; n1 has the new revision already, n2 has not."""
     for name, ready in (("n1", "True"), ("n2", "True"), ("n3", "Unknown")):
         world.node(name, ready)
     live = world.daemon_set(component, WANTED)
@@ -194,7 +194,7 @@ async def test_rule_2_a_new_leader_watches_for_a_minute_itself(world):
     assert await left(world) == {"n1", "n3"}
 
 
-async def test_what_the_live_copies_show_is_asked_anew_before_a_pod_is_ended(world, monkeypatch):
+async def test_what_the_live_copies_show_is_asked_again_before_a_pod_is_ended(world, monkeypatch):
     """The node has returned, and the operator's copies are late."""
     half_rolled_out(world)
     shown = world.kube.list

@@ -71,7 +71,7 @@ async def test_a_template_whose_image_could_not_be_pulled_succeeds_when_it_is_ap
     assert await wanted(world) == BAD
 
 
-async def test_the_annotation_of_the_condition_gives_what_was_condemned_its_whole_chance(world):
+async def test_the_annotation_of_the_condition_gives_what_was_condemned_its_full_chance(world):
     await becomes_good(world)
     applied(world, CRASHED)
     async with world.operator() as duty:
@@ -88,11 +88,11 @@ async def test_the_annotation_of_the_condition_gives_what_was_condemned_its_whol
         assert (await live(world))["metadata"]["annotations"] == {"mine": "stays"}
         world.deployment(SCHEDULER, BAD)
         await rounds(duty, 80)
-        assert await wanted(world) == BAD, "it has the whole limit"
+        assert await wanted(world) == BAD, "it has the full limit"
         assert (await last_good.load(world.kube, SCHEDULER)).record.failures == ()
         assert len(await world.explanations()) == 2
         await taken_back(world, duty, 15)
-        assert len(await world.explanations()) == 3, "each time is told"
+        assert len(await world.explanations()) == 3, "each time is reported"
         assert [one.count for one in (await last_good.load(world.kube, SCHEDULER)).record.failures] == [1]
 
 

@@ -78,7 +78,7 @@ async def test_what_changes_is_told_once(scene):
 
 
 @pytest.mark.looptime
-async def test_what_somebody_else_has_written_is_mended(scene):
+async def test_what_somebody_else_has_written_is_corrected(scene):
     announcer, kube, _ = scene
     announcer.wants(2, SLOTS)
     await asyncio.sleep(1)
@@ -117,7 +117,7 @@ async def test_what_happens_becomes_an_event_of_that_time_when_the_api_answers_a
     (first_at, *first), (second_at, *second) = await events_of(kube)
     assert first == ["Warning", "kube-apiserver: restart it"]
     assert second == ["Normal", "kube-apiserver: it is absent"]
-    assert first_at < second_at, "of when it happened, not of when it could be told"
+    assert first_at < second_at, "of when it happened, not of when it could be reported"
 
 
 @pytest.mark.looptime
@@ -137,10 +137,10 @@ async def test_an_annotation_that_is_refused_holds_up_no_event_and_an_event_that
     monkeypatch.setattr(kube, "patch", refuses)
     monkeypatch.setattr(kube, "create", create)
     announcer.wants(2, SLOTS)
-    announcer.happened("Odd", "cannot be told")
-    announcer.happened("Activated", "can be told")
+    announcer.happened("Odd", "cannot be reported")
+    announcer.happened("Activated", "can be reported")
     await asyncio.sleep(1)
-    assert [event["message"] for event in await kube.list("v1", "Event")] == ["can be told"]
+    assert [event["message"] for event in await kube.list("v1", "Event")] == ["can be reported"]
     said = " ".join(sentence for _, sentence in reported)
     assert "a policy says no" in said
     assert "not like this" in said

@@ -44,7 +44,7 @@ def test_the_kubelet_waits_until_the_standby_serves():
         hand_over.go_on()
         kubelet.join(timeout=60)
         assert not kubelet.is_alive()
-        assert hand_over.judged(Health.READY) is Health.TERMINATING  # it is told in a moment
+        assert hand_over.judged(Health.READY) is Health.TERMINATING  # it will end in a moment
 
 
 def test_a_server_that_ends_anyway_is_not_waited_for():

@@ -34,7 +34,7 @@ async def test_all_looks_share_one_connection_and_leave_etcd_out(look: OwnPorts)
 
 
 @pytest.mark.parametrize("end", [CUT, answer(200, "ok", Connection="close") + CUT])
-async def test_a_connection_that_the_server_has_closed_is_made_anew_without_a_missed_look(
+async def test_a_connection_that_the_server_has_closed_is_made_again_without_a_missed_look(
     look: OwnPorts, end: bytes
 ) -> None:
     async with Web([OK, end, OK]) as web:

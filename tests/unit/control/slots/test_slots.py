@@ -264,7 +264,7 @@ def test_the_standby_goes_once_the_hosted_slot_has_answered_for_long_enough_and_
     assert not then.settled
 
 
-def test_one_look_that_finds_it_not_ready_starts_the_clock_anew():
+def test_one_look_that_finds_it_not_ready_restarts_the_clock():
     broken = decide(Slot.HOSTED, Seen(Health.NOT_READY, True, True, True), LONG_AGO, NOW)
     assert broken.memory == Memory()
 

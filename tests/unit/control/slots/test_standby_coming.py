@@ -105,7 +105,7 @@ async def test_one_whose_container_is_made_is_on_its_way(node: Node) -> None:
     assert await node.is_waited_for()
 
 
-async def test_one_that_has_ended_is_not_though_it_starts_anew(node: Node) -> None:
+async def test_one_that_has_ended_is_not_though_it_starts_again(node: Node) -> None:
     node.activate()
     node.cri.exit_container(node.container())
     assert not await node.is_waited_for()

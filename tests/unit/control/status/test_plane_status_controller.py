@@ -303,7 +303,7 @@ async def test_a_workload_that_is_being_deleted_is_not_on_trial(good: World, del
     [
         (["coredns"], "AddOnsOnTrial"),
         (["kube-flannel", "coredns"], "AddOnsOnTrial"),
-        (["kubelet"], "AddOnsOnTrial"),  # it may wait for ever, and the hosts' run
+        (["kubelet"], "AddOnsOnTrial"),  # it may wait forever, and the hosts' run
         (["kubelet", "coredns"], "AddOnsOnTrial"),
         (["kubelet", "kube-apiserver"], "OnTrial"),
         (["coredns", "kube-proxy"], "OnTrial"),

@@ -26,7 +26,7 @@ def test_while_others_get_it_nobody_lags() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.1, 40)), min_size=1, max_size=60))
 def test_one_whose_pod_comes_and_goes_holds_up_nothing_for_longer(looks: list[tuple[bool, float]]) -> None:
-    """Nor what waits for an honest one that lacks it for ever."""
+    """Nor what waits for an honest one that lacks it forever."""
     memory, now = look(Memory(), {"w1", "w2"}, 0.0), 0.0
     for has_it, seconds in looks:
         now += seconds

@@ -69,7 +69,7 @@ async def until_ordered(scene: Scene, name: str = "n1") -> None:
         if found := await ordered(scene, name):
             assert (found.target.version, before) == (NEW, str(NEW)), "noted before anything is ordered"
             return
-    raise AssertionError(f"{name} gets no order: {scene.kubelets.told}")
+    raise AssertionError(f"{name} gets no order: {scene.kubelets.to_report}")
 
 
 async def worker_changes(scene: Scene, name: str, version: Version) -> None:

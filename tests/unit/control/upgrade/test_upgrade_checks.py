@@ -179,7 +179,7 @@ def test_what_is_not_ready_on_workers_only_warns(nodes: list[Object]) -> None:
 
 
 def test_an_add_on_on_trial_is_a_warning_and_what_nobody_has_seen_is_not() -> None:
-    """A tenant can keep CoreDNS from becoming ready for ever; a hosted kubelet may have to wait for as long."""
+    """A tenant can keep CoreDNS from becoming ready forever; a hosted kubelet may have to wait for as long."""
     on_trial = of_workers("RolloutsSettled", ADD_ONS_ON_TRIAL, "coredns, kubelet")
     for settled, warning in (
         (on_trial, True),

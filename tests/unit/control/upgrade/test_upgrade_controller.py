@@ -98,6 +98,29 @@ async def test_one_that_is_given_up_half_way_goes_back_by_another_operator(scene
     assert set((await scene.versions()).values()) == {OLD}
 
 
+@pytest.mark.parametrize("passes", [1, 5], ids=["before its first step", "half way"])
+async def test_one_that_was_given_up_leaves_nothing_more_to_go_back_to(scene: Scene, passes: int) -> None:
+    """Else a rollback that is asked for twice would go on to the version from before the last complete upgrade."""
+    await scene.settles()
+    scene.upgrade.former = Version(OLD.major, OLD.minor - 1, 9)
+    await scene.one_pass()
+    assert reported.goes_back_to(await scene.plane()) == scene.upgrade.former, "as long as nothing was given up"
+    await scene.wants(NEW)
+    for _ in range(passes):
+        await scene.one_pass()
+    assert reported.goes_back_to(await scene.plane()) == OLD
+    await scene.wants(OLD)
+    for _ in range(60):
+        await scene.one_pass()
+        await scene.settles()
+    assert set((await scene.versions()).values()) == {OLD}
+    assert not (await scene.plane())["status"].get("upgrade"), "it is complete"
+    assert reported.goes_back_to(await scene.plane()) is None
+    await scene.wants(NEW)
+    await until_complete(scene)
+    assert reported.goes_back_to(await scene.plane()) == OLD
+
+
 async def test_an_operator_that_does_not_see_everything_yet_forgets_nothing(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,7 +121,7 @@ async def test_nor_where_etcd_does_not_answer(scene: Scene, snapshot: FromSnapsh
 
 @NAMES
 async def test_the_quorum_of_a_worker_counts_for_nothing(scene: Scene, name: str) -> None:
-    """It would hold up a recovery for ever."""
+    """It would hold up a recovery forever."""
     host = with_worker(scene, name, Lying)
     scene.lost_quorum()
     assert (await scene.run(FromMember())).seat == "n1"

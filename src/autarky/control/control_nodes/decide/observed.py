@@ -153,7 +153,7 @@ class OwnNode:
 
 
 def labels_and_report(metadata: Mapping[str, object], requested: str, active: str) -> tuple[bool, bool, str | None]:
-    """(requested, active, told) of a Node's metadata."""
+    """(requested, active, reported) of a Node's metadata."""
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if not isinstance(labels, Mapping) or not isinstance(annotations, Mapping):
         return False, False, None

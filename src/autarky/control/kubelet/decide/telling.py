@@ -64,7 +64,7 @@ class Hosted:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reported:
     """See the module's docstring."""
 
     pools: tuple[Pool, ...] = ()
@@ -90,7 +90,7 @@ def is_used(plane: Mapping[str, Any]) -> bool:
     return within(plane, "spec", "kubelets", "follow") is not None or within(plane, "spec", "pools") is not None
 
 
-def told(decision: Decision, said: Mapping[str, str], control: Collection[str] = ()) -> Told:
+def reported(decision: Decision, said: Mapping[str, str], control: Collection[str] = ()) -> Reported:
     """said: as `nodes.found` says it. control: the names of control nodes."""
     pools = [
         Pool(name, _few(map(str, one.wanted)), one.done, one.total, plain(one.stopped))
@@ -100,7 +100,7 @@ def told(decision: Decision, said: Mapping[str, str], control: Collection[str] =
     # Those for whom something is in the way come first.
     grave = dict(sorted(said.items(), key=lambda one: (one[1] == wanted.NOT_FOLLOWED, *_rank(one[0], control))))
     changing, failed, waits = decision.memory.turns, decision.failed, decision.waits
-    return Told(
+    return Reported(
         tuple(pools),
         _few(sorted(changing, key=lambda name: _rank(name, control))),
         _first(failed, control),
@@ -114,7 +114,7 @@ def hosted(behind: str, failed: Mapping[str, str], waits: Mapping[str, str], con
     return Hosted(behind, _first(failed, control), _first(waits, control), _more(failed=failed, waits=waits))
 
 
-def status(found: Told) -> dict[str, Any]:
+def status(found: Reported) -> dict[str, Any]:
     """The part `kubelets` of the status."""
     if found.trouble:
         return {"trouble": plain(found.trouble)}
@@ -129,13 +129,13 @@ def status(found: Told) -> dict[str, Any]:
     return written
 
 
-def read(plane: Mapping[str, Any]) -> Told | None:
+def read(plane: Mapping[str, Any]) -> Reported | None:
     """What the operator says; None where it says nothing."""
     said = within(plane, "status", "kubelets")
     if not isinstance(said, Mapping):
         return None
     found = islice((mapping(one) for one in items(said.get("pools"))), MOST)
-    return Told(
+    return Reported(
         pools=tuple(_read_pool(one) for one in found if isinstance(one.get("name"), str)),
         changing=_few(one for one in items(said.get("changing")) if isinstance(one, str)),
         failed=_read_reasons(said.get("failed")),
@@ -147,7 +147,7 @@ def read(plane: Mapping[str, Any]) -> Told | None:
     )
 
 
-def sentence(found: Told) -> str:
+def sentence(found: Reported) -> str:
     """What is to be said of kubelets that are not all current, in one line."""
     if found.trouble:
         return f"no kubelet is changed: {plain(found.trouble)}"
@@ -163,13 +163,13 @@ def sentence(found: Told) -> str:
     return "; ".join(said)
 
 
-def not_named(found: Told) -> Iterator[str]:
+def not_named(found: Reported) -> Iterator[str]:
     """How many more nodes there are than the lists name."""
     does = {"failed": "failed", "changing": "change", "waits": "wait"}
     return (f"and {found.more[key]} more {what}" for key, what in does.items() if found.more.get(key))
 
 
-def _unfinished(found: Told) -> Iterable[Pool]:
+def _unfinished(found: Reported) -> Iterable[Pool]:
     return (one for one in found.pools if one.done < one.total)
 
 

@@ -111,9 +111,17 @@ def _comes_back(spec: Object) -> bool:
     """Whether its replacement may be put on a cordoned node: the hosted control plane's is at once, where each node has
     one of it."""
     return any(
-        one.get("operator") == "Exists" and one.get("key") in (None, "", CORDON) and one.get("effect") in _OF_A_CORDON
+        _tolerates_its_taint(one) and one.get("effect") in _OF_A_CORDON
         for one in map(mapping, items(spec.get("tolerations")))
     )
+
+
+def _tolerates_its_taint(one: Mapping[str, Any]) -> bool:
+    """Of which the value is empty. The default operator is Equal."""
+    key = one.get("key")
+    if one.get("operator") == "Exists":
+        return key in (None, "", CORDON)
+    return one.get("operator") in (None, "", "Equal") and key == CORDON and not one.get("value")
 
 
 def _is_rejected(status: Mapping[str, Any]) -> bool:

@@ -6,8 +6,8 @@ the same write as the cordon that belongs to it. Everything that has happened is
 goes on from there. In a cluster that asks for nothing (`telling.is_used`), or whose `spec.pools` or `spec.kubelets`
 cannot be understood, no order is written; only cordons of orders that have ended are taken away.
 
-For the status: `told`. For those that run after it in a pass: `decision` and `seen`; for `control.upgrade` also whom
-the control plane waits for before it goes down a minor: `down`.
+For the status: `to_report`. For those that run after it in a pass: `decision` and `seen`; for `control.upgrade` also
+whom the control plane waits for before it goes down a minor: `down`.
 
 Danger: what nodes report is a possibly compromised machine's word; `decide` reads it, nothing here believes it.
 """
@@ -30,7 +30,7 @@ from autarky.control.kubelet.decide.order import CORDONED
 from autarky.control.kubelet.decide.pools import IMPLICIT, Pool
 from autarky.control.kubelet.decide.report import State
 from autarky.control.kubelet.decide.standing import is_over
-from autarky.control.kubelet.decide.telling import Told
+from autarky.control.kubelet.decide.telling import Reported
 from autarky.control.kubelet.manifests import files
 from autarky.control.rollout.operator.workloads import control_nodes
 from autarky.control.upgrade.decide import absent, reported
@@ -75,14 +75,14 @@ class Kubelets(ClusterController):
     """Whom the way down has waited for."""
     _ended: set[str] | None = field(default=None, init=False)
     """Orders that have ended, of which that has been said; None before the first look of a term."""
-    _told: Told | None = field(default=None, init=False)
+    _reported: Reported | None = field(default=None, init=False)
     _cordoned: bool = field(default=False, init=False)
     """Whether a cordon was to be taken away, and was not."""
 
     @property
-    def told(self) -> Told | None:
+    def to_report(self) -> Reported | None:
         """None where nothing is asked of kubelets."""
-        return None if self._told is None else replace(self._told, hosted=self.hosted)
+        return None if self._reported is None else replace(self._reported, hosted=self.hosted)
 
     def begin_pass(self) -> None:
         self.decision = self.seen = None
@@ -106,10 +106,10 @@ class Kubelets(ClusterController):
         decision = turns.decide(seen, self._memory, self.clock.monotonic())
         self._memory = decision.memory
         if trouble is not None:
-            self._told = Told(trouble=trouble)
+            self._reported = Reported(trouble=trouble)
             self.tell(f"no kubelet is changed: {trouble}")
         else:
-            self._told = telling.told(decision, said, control_nodes(view)) if telling.is_used(plane) else None
+            self._reported = telling.reported(decision, said, control_nodes(view)) if telling.is_used(plane) else None
             self.decision, self.seen = decision, seen
         await self._tell_of_ends(plane, seen)
         await self._act(decision)

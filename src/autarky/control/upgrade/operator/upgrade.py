@@ -262,10 +262,18 @@ class Upgrade(ClusterController):
         refused = checks.refusing(found, 0.0 if since is None else now - since)
         return _Checked(wanted, soak, now, since, refused or errors, bool(refused))
 
+    def _left(self, wanted: Version) -> Version | None:
+        """What the control plane comes from. A later version that was given up counts, as after a complete way back:
+        else another rollback would lead to what was left long before."""
+        if self.version != wanted:
+            return self.version
+        given_up = max(self.versions, default=wanted)
+        return given_up if given_up > wanted else self.former
+
     async def _act(self, plane: Object, decision: steps.Decision, wanted: Version) -> float | None:
         match decision.step:
             case steps.Step.FINISH:
-                self.former = self.former if self.version == wanted else self.version
+                self.former = self._left(wanted)
                 self.version, self.versions, self.emulated, self.kubelets = wanted, frozenset(), "", None
                 self._passed = ()
                 self.soak.forget()

@@ -28,7 +28,7 @@ def test_a_member_that_only_does_not_answer_is_not():
 
 @pytest.mark.parametrize("step", Step)
 def test_a_node_that_becomes_a_control_node_or_a_worker_is(step):
-    """One that is refused, or settled, may stay so for ever."""
+    """One that is refused, or settled, may stay so forever."""
     settled = step in (Step.NOTHING, Step.REFUSE, Step.REMEMBER, Step.RESTORE, Step.FORGET)
     assert bool(clause(None, {"n1": Decision(step, "")}, {})) is not settled
 

@@ -190,7 +190,7 @@ def test_whether_a_program_lacks_room_or_anything_does_is_one_time():
     ],
 )
 def test_a_control_node_that_is_to_go_down_waits_for_room_without_an_end(control, lowers, runs, refused, staged):
-    """The control plane waits for it, and for nobody else for ever."""
+    """The control plane waits for it, and for nobody else forever."""
     disk = replace(SEEN.disk, version=runs)
     seen = replace(SEEN, order=made(REQUEST, 3, lowers=lowers), control=control, staged=staged, disk=disk)
     memory = decide(seen, now=1000.0).memory
@@ -218,7 +218,7 @@ def test_a_disk_that_was_full_when_the_script_began_is_no_failure_of_the_kubelet
 
 @pytest.mark.parametrize("unschedulable", [True, False])
 def test_of_a_control_node_it_is_not_whoever_has_made_it_schedulable_again(unschedulable):
-    """Else `kubectl uncordon` would stop the way back of the whole control plane."""
+    """Else `kubectl uncordon` would stop the way back of the entire control plane."""
     seen = replace(SEEN, order=DRAINED, control=True, unschedulable=unschedulable, pods=Pods(frozenset({"a/b"}), "why"))
     memory = decide(seen, now=1000.0).memory
     assert decide(seen, memory, 1300.0).step is Step.LOOK

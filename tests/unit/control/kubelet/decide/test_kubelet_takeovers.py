@@ -164,7 +164,7 @@ def test_one_that_failed_stops_workers_of_its_pool_and_of_its_version_alone():
 
 
 def test_one_that_failed_stops_pods_of_its_own_revision_alone():
-    """A pod of a former template may stay where it is for ever, also with the same version in it."""
+    """A pod of a former template may stay where it is forever, also with the same version in it."""
     for name, other in (("w1", "w2"), ("c1", "c2")):
         nodes = [hosted(name, State.FAILED), hosted(other)]
         assert decide(*nodes, revisions={pod(name): "former", pod(other): "wanted"}).given == {other: pod(other)}

@@ -15,7 +15,7 @@ from autarky.control.kubelet.decide import hosted_report
 from autarky.control.kubelet.decide.hosted_report import TURN, Report, State
 from autarky.control.kubelet.decide.report import State as OfOrder
 from autarky.control.kubelet.decide.takeovers import Following
-from autarky.control.kubelet.decide.telling import Hosted as ToldOfHosted
+from autarky.control.kubelet.decide.telling import Hosted as ReportedOfHosted
 from autarky.control.kubelet.operator.hosted import FOUGHT_TIMES, HostedKubelets
 from autarky.control.rollout.decide.failures import Failure, Record
 from autarky.control.rollout.decide.good_revision import revision_of
@@ -251,11 +251,11 @@ async def test_that_one_has_failed_is_said_once_on_the_control_plane(scene: Host
     assert scene.hosted.failed == {"c1": "it exits", "w1": "it said nothing before"}
     await scene.says("w2", State.WAITING)
     await scene.passes(2)
-    assert scene.kubelets.told is not None
-    assert scene.kubelets.told.hosted == ToldOfHosted("", scene.hosted.failed, {"w2": "c1, w1 failed before"})
+    assert scene.kubelets.to_report is not None
+    assert scene.kubelets.to_report.hosted == ReportedOfHosted("", scene.hosted.failed, {"w2": "c1, w1 failed before"})
     await scene.wants(selfHosted="2-4")
     await scene.passes(2)
-    assert scene.kubelets.told.hosted == ToldOfHosted()
+    assert scene.kubelets.to_report.hosted == ReportedOfHosted()
 
 
 # --- the image ----------------------------------------------------------------------------------------------
@@ -354,14 +354,14 @@ async def test_what_was_rolled_back_stays_back(by_skew: bool, follows: bool) -> 
         scene.hosted.rollouts.kept[KUBELET] = LastGood(record)
         await scene.passes(3)
         assert (await scene.image() != image) is follows
-        told = scene.kubelets.told
-        assert told is not None
-        assert told.hosted.behind == ("" if follows else BACK)
+        reported = scene.kubelets.to_report
+        assert reported is not None
+        assert reported.hosted.behind == ("" if follows else BACK)
         scene.hosted.rollouts.kept[KUBELET] = LastGood(Record())  # somebody has done as it says
         await scene.passes(2)
-        assert scene.kubelets.told is not None
-        assert (await scene.image(), scene.kubelets.told.hosted.behind) == (f"autarky.dev/kubelet:{V37}", "")
-        assert scene.kubelets.told.is_current
+        assert scene.kubelets.to_report is not None
+        assert (await scene.image(), scene.kubelets.to_report.hosted.behind) == (f"autarky.dev/kubelet:{V37}", "")
+        assert scene.kubelets.to_report.is_current
 
 
 async def test_a_tool_that_keeps_it_at_something_else_is_answered_later_each_time(scene: Hosted) -> None:

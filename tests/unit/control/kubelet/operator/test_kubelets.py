@@ -42,7 +42,7 @@ async def test_one_after_the_other_gets_its_order_and_the_control_node_last(scen
                 seen.append(name)
             if kubelet_in(await scene.live(name)) == str(V36):
                 await scene.reports(name, State.DONE)
-        if len(seen) == 3 and scene.kubelets.told is not None and scene.kubelets.told.is_current:
+        if len(seen) == 3 and scene.kubelets.to_report is not None and scene.kubelets.to_report.is_current:
             break
     assert seen == ["w1", "w2", "c1"]
     assert set((await versions(scene)).values()) == {str(V37)}
@@ -107,7 +107,7 @@ async def test_a_cluster_that_asks_for_nothing_is_left_alone(scene: Scene) -> No
     before = await scene.kube.list("v1", "Node")
     await scene.passes(3)
     assert await scene.kube.list("v1", "Node") == before
-    assert scene.kubelets.told is None
+    assert scene.kubelets.to_report is None
     await scene.wants(pools=[])
     await scene.passes()
     assert await scene.ordered() == {"w1": V37}, "with pools, a pin is followed"
@@ -123,9 +123,9 @@ async def test_what_cannot_be_understood_changes_no_kubelet_and_is_said(scene: S
     scene.kube.put({**plane, "spec": {**plane["spec"], **bad}})
     await scene.passes(3)
     assert await scene.ordered() == {}
-    told = scene.kubelets.told
-    assert told is not None
-    assert told.trouble.startswith("spec.")
+    reported = scene.kubelets.to_report
+    assert reported is not None
+    assert reported.trouble.startswith("spec.")
     assert scene.kubelets.decision is None, "nobody knows what the control plane may do"
     assert scene.view.control_plane is not None, "all the rest of the operator goes on"
 
@@ -233,8 +233,8 @@ async def test_a_control_node_waits_for_what_is_at_work_and_for_the_others_to_se
     scene.busy = "etcd changes"
     await scene.passes(2)
     assert await scene.ordered() == {}
-    assert scene.kubelets.told is not None
-    assert scene.kubelets.told.waits == {"c1": "etcd changes"}
+    assert scene.kubelets.to_report is not None
+    assert scene.kubelets.to_report.waits == {"c1": "etcd changes"}
     scene.busy = ""
     await scene.passes()
     assert await scene.ordered() == {"c1": V37}
@@ -364,5 +364,5 @@ async def test_what_is_told_stays_small_however_many_nodes_there_are(scene: Scen
         scene.node(f"w{number}", V36)
         await scene.annotate(f"w{number}", {"autarky.dev/kubelet-version": "x" * 5000})
     await scene.passes()
-    assert scene.kubelets.told is not None
-    assert len(str(telling.status(scene.kubelets.told))) < 5000
+    assert scene.kubelets.to_report is not None
+    assert len(str(telling.status(scene.kubelets.to_report))) < 5000
