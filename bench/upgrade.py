@@ -269,7 +269,7 @@ async def _compared(shape: Shape, payload: Payload, product: Product, rounds: in
         print(f"{benchmark}: kubeadm {number}: {k[-1]}", flush=True)
     return [
         Figure(benchmark, DONE, SECONDS, tuple(m.done for m in a), tuple(m.done for m in k), WANTED),
-        Figure(benchmark, PLANE, SECONDS, tuple(m.plane for m in a), tuple(m.plane for m in k)),
+        Figure(benchmark, PLANE, SECONDS, tuple(m.plane for m in a), tuple(m.plane for m in k), WANTED),
         Figure(benchmark, RETURNED, SECONDS, tuple(m.returned for m in a), tuple(m.returned for m in k)),
         Figure(benchmark, FAILED, "", tuple(m.failed for m in a), tuple(m.failed for m in k), most=0.0),
         Figure(benchmark, AWAY, SECONDS, tuple(m.away for m in a), tuple(m.away for m in k), most=0.0),
