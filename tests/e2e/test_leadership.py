@@ -209,9 +209,7 @@ def _rolls_out_and_every_standby_follows(cluster: TestCluster, flag: str, nodes:
         edit(cluster, workload, adding_flag(workload, flag))
     for workload in LEVEL_3:
         cluster.wait(
-            f"the new revision of {workload} is good",
-            lambda w=workload: last_good(cluster, w) not in {"", good[w]},
-            seconds=300,
+            f"the new revision of {workload} is good", lambda w=workload: last_good(cluster, w) != good[w], seconds=300
         )
         assert flag in template(cluster, workload)["spec"]["containers"][0]["command"]
         for node in nodes:
