@@ -30,6 +30,10 @@ CLEANS_UP_WITHIN = 90.0
 def run_pytest(arguments: Sequence[str], seconds: float | None) -> None:
     """Raises CalledProcessError if a case fails, or if it takes longer: then it is interrupted as by Ctrl-C, so that it
     takes its clusters down, and killed if that lasts."""
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # as in the background of a shell: its child would not hear it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen([*PYTEST, *arguments], cwd=ROOT) as pytest:
         try:
             status = pytest.wait(seconds)

@@ -210,13 +210,17 @@ async def test_fewer_bytes_than_asked_for_are_no_answer(server: ContentServer, r
 
 async def test_a_containerd_that_hangs_is_unreachable(server: ContentServer, tmp_path: Path) -> None:
     server.put_image(IMAGE, tar(kubelet=b"k" * 5000))
-    reader = ImageFileReader(str(tmp_path / "sock"), timeout=0.1, window=WINDOW)
-    found = await reader.find(IMAGE, ["kubelet"])
-    server.frozen = asyncio.Event()
-    with pytest.raises(Unreachable, match=r"within 0\.1 s"):
-        await reader.read(found, {"kubelet": len})
-    server.frozen.set()
-    await reader.close()
+    path = str(tmp_path / "sock")
+    patient, reader = ImageFileReader(path, window=WINDOW), ImageFileReader(path, timeout=0.1, window=WINDOW)
+    try:
+        found = await patient.find(IMAGE, ["kubelet"])
+        server.frozen = asyncio.Event()
+        with pytest.raises(Unreachable, match=r"within 0\.1 s"):
+            await reader.read(found, {"kubelet": len})
+        server.frozen.set()
+    finally:
+        await patient.close()
+        await reader.close()
 
 
 async def test_nobody_at_the_socket_is_unreachable(tmp_path: Path) -> None:
