@@ -203,8 +203,8 @@ def test_what_did_not_fit_is_asked_again_when_the_others_were_quicker(clocked: C
     limit = SLOWER * (260 + 160 + sum(BUILDS.values())) - 1
     ran = []
     for number in range(10):
-        found.tree, clocked.called, until = f"tree {number}", [], clocked.now + limit
-        assert run_short(found, lambda until=until: until - clocked.now) == 0
+        found.tree, clocked.called = f"tree {number}", []
+        assert run_short(found, left_of(clocked, clocked.now + limit)) == 0
         ran.append(clocked.called)
         assert sorted(case for group in clocked.called for case in group) == [A, NEEDY, B]
     assert [[A], [B], [NEEDY]] in ran
