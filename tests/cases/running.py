@@ -30,9 +30,8 @@ CLEANS_UP_WITHIN = 90.0
 def run_pytest(arguments: Sequence[str], seconds: float | None) -> None:
     """Raises CalledProcessError if a case fails, or if it takes longer: then it is interrupted as by Ctrl-C, so that it
     takes its clusters down, and killed if that lasts."""
-    if (
-        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    ):  # as in the background of a shell: its child would not hear it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As in the background of a shell. A child would inherit that, and not hear the interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen([*PYTEST, *arguments], cwd=ROOT) as pytest:
         try:
@@ -98,12 +97,13 @@ def in_ci() -> bool:
 class Runner:
     """Runs groups of pieces. `record`: as of which run their passes are recorded; None for not at all. `limit`: seconds
     after which a group is interrupted, which is a failure; None where no clock is kept. `seconds` that pytest took for
-    all of them, with nothing that was built first."""
+    all of them, with nothing that was built first; `recorded`: those that their records have."""
 
     record: int | None
     failed: list[str] = field(default_factory=list)
     limit: Callable[[], float] | None = None
     seconds: float = 0.0
+    recorded: float = 0.0
 
     def run(self, group: Sequence[Piece]) -> None:
         """What has to be built first, then pytest; a failure is kept, and nothing else ends."""
@@ -112,16 +112,17 @@ class Runner:
         say(f"{place}: {len(ids)} of its cases, about {minutes(seconds_of(group))}")
         try:
             build(need for piece in group for need in piece.needs)
-            self._run([*recording, *ids])
+            self._run([*recording, *ids], seconds_of(group))
         except subprocess.CalledProcessError:
             self.failed.append(place)
 
-    def _run(self, arguments: Sequence[str]) -> None:
+    def _run(self, arguments: Sequence[str], recorded: float) -> None:
         began = boot_seconds()
         try:
             run_pytest(arguments, None if self.limit is None else max(0.0, self.limit()))
         finally:
             self.seconds += boot_seconds() - began
+            self.recorded += recorded
 
     def end(self) -> int:
         """Exit status."""
@@ -157,50 +158,43 @@ def _all_short(situation: Situation) -> int:
 
 def _short_by_the_clock(situation: Situation, left: Callable[[], float]) -> int:
     """Place by place, each asked for what fits now; once all have had their turn, what did not fit is asked again."""
-    short = ShortRun(situation, left)
-    late = short.places(short.places(situation.short_pieces))
-    return short.end(late)
+    runner = Runner(None, limit=lambda: left() + LONGEST_OVERRUN)
+    late: Sequence[Piece] = situation.short_pieces
+    for _ in range(2):
+        late = _run_places(situation, left, runner, late)
+    return _end_short(situation, runner, late)
 
 
-@dataclass
-class ShortRun:
-    """Tier 1 by the clock. `recorded`: seconds of what has run."""
+def _run_places(
+    situation: Situation, left: Callable[[], float], runner: Runner, waiting: Sequence[Piece]
+) -> list[Piece]:
+    """Runs what fits of each place, and returns the rest."""
+    late: list[Piece] = []
+    while True:
+        candidates, build_seconds = situation.candidates(waiting)
+        slower = pace(runner.seconds, runner.recorded)
+        picked = pick_short(candidates, left(), build_seconds, situation.tree, slower)
+        group = [candidate.piece for candidate in first_group(picked)]
+        if not group:
+            return [*late, *waiting]
+        runner.run(group)
+        late += [piece for piece in waiting if piece.place == group[0].place and piece not in group]
+        waiting = [piece for piece in waiting if piece.place != group[0].place]
 
-    situation: Situation
-    left: Callable[[], float]
-    recorded: float = 0.0
 
-    def __post_init__(self) -> None:
-        self.runner = Runner(None, limit=lambda: self.left() + LONGEST_OVERRUN)
-
-    def places(self, waiting: Sequence[Piece]) -> list[Piece]:
-        """Runs what fits of each place, and returns the rest."""
-        late: list[Piece] = []
-        while True:
-            candidates, build_seconds = self.situation.candidates(waiting)
-            slower = pace(self.runner.seconds, self.recorded)
-            picked = pick_short(candidates, self.left(), build_seconds, self.situation.tree, slower)
-            group = [candidate.piece for candidate in first_group(picked)]
-            if not group:
-                return [*late, *waiting]
-            self.runner.run(group)
-            self.recorded += seconds_of(group)
-            late += [piece for piece in waiting if piece.place == group[0].place and piece not in group]
-            waiting = [piece for piece in waiting if piece.place != group[0].place]
-
-    def end(self, late: Sequence[Piece]) -> int:
-        """Exit status. A case that waits fails nothing, but for one that the change touches and nobody has seen pass;
-        and a run that has shown too little fails."""
-        if self.recorded:
-            say(f"they took {self.runner.seconds / self.recorded:.1f} times what is recorded")
-        if late:
-            say("left to the next run, as CI has not the time for them:")
-            print("\n".join(f"  {case}" for piece in late for case in piece.ids), flush=True)
-        status = _end(self.runner, self.situation.candidates(late)[0])
-        if shows_too_little(self.recorded, seconds_of(self.situation.short_pieces)):
-            say("FAILED: of the short cases too few had the time to run, which shows too little")
-            return 1
-        return status
+def _end_short(situation: Situation, runner: Runner, late: Sequence[Piece]) -> int:
+    """Exit status. A case that waits fails nothing, but for one that the change touches and nobody has seen pass; and a
+    run that has shown too little fails."""
+    if runner.recorded:
+        say(f"they took {runner.seconds / runner.recorded:.1f} times what is recorded")
+    if late:
+        say("left to the next run, as CI has not the time for them:")
+        print("\n".join(f"  {case}" for piece in late for case in piece.ids), flush=True)
+    status = _end(runner, situation.candidates(late)[0])
+    if shows_too_little(runner.recorded, seconds_of(situation.short_pieces)):
+        say("FAILED: of the short cases too few had the time to run, which shows too little")
+        return 1
+    return status
 
 
 def _end(runner: Runner, late: Iterable[Candidate]) -> int:
